@@ -246,7 +246,7 @@ def numbers_of(texts):
     """Returns the n-gram number of each text, equal where their words are."""
     whole = contamination.utf8_texts(texts)
     index = contamination.NgramIndex(
-        whole.content, whole.offsets, contamination.folding(), contamination._normalised, length=50, least=1
+        whole.content, whole.offsets, contamination.folding(), contamination._normalise_stretch, length=50, least=1
     )
     return [index.grams[first:last].tolist() for first, last in pairwise(index.gram_offsets.tolist())]
 
@@ -284,7 +284,7 @@ def test_what_is_found_is_what_sets_of_words_have(items, documents, size, least,
             patch.setattr(contamination, "_BLOCK_TOKENS", 40)
             patch.setattr(contamination, "_OVERLAP_TOKENS", 80)
         found = search(folder, items, documents, words=size, least_words=least)
-    of_items = [naive_grams(item, size, least) for item in items]
+    item_rows = [naive_grams(item, size, least) for item in items]
     of_documents = [naive_words(document) for document in documents]
 
     def stands(gram, words):
@@ -292,14 +292,14 @@ def test_what_is_found_is_what_sets_of_words_have(items, documents, size, least,
 
     expected = [
         (item, document)
-        for item, grams in enumerate(of_items)
+        for item, grams in enumerate(item_rows)
         for document, words in enumerate(of_documents)
         if any(stands(gram, words) for gram in grams)
     ]
     assert pairs_of(found) == expected
     shares = [
         sum(any(stands(gram, words) for words in of_documents) for gram in grams) / max(1, len(grams))
-        for grams in of_items
+        for grams in item_rows
     ]
     assert found.coverage.tolist() == pytest.approx(shares)
 

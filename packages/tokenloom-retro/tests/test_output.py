@@ -48,7 +48,7 @@ def test_a_manifest_says_what_is_there(tmp_path: Path):
     assert OutputManifest.read(os.fspath(tmp_path / MANIFEST)) == manifest
     assert files_of(tmp_path) == {"0.txt": "one", "1.txt": ""}
     assert crc32_of(os.fspath(tmp_path / "0.txt")) == 0x7A6C86F1
-    assert output_at(tmp_path, {"of": (1, 2)}).made() == manifest
+    assert output_at(tmp_path, {"of": (1, 2)}).finished() == manifest
 
 
 def test_what_is_there_is_replaced_only_when_it_may_be_and_then_as_a_whole(tmp_path: Path):

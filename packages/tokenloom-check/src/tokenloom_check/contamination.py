@@ -191,7 +191,7 @@ def _kind_of(letter: str) -> int:
 
 
 @lru_cache(maxsize=1 << 16)
-def _normalised(stretch: bytes) -> bytes:
+def _normalise_stretch(stretch: bytes) -> bytes:
     return " ".join(words_of(stretch.decode(errors="replace"))).encode()
 
 
@@ -270,7 +270,7 @@ def read_benchmarks(
     if empty := [file.path for number, file in enumerate(inputs) if number not in set(files)]:
         raise ConfigError(f"`{empty[0]}` has no items")
     whole = utf8_texts(texts)
-    index = NgramIndex(whole.content, whole.offsets, folding(), _normalised, length=words, least=least_words)
+    index = NgramIndex(whole.content, whole.offsets, folding(), _normalise_stretch, length=words, least=least_words)
     return Benchmarks(
         names=tuple(file.path for file in inputs),
         files=np.array(files, dtype=np.int32),
@@ -413,7 +413,7 @@ def find_contamination(
         searched = ((blocks, search_part(blocks)) for blocks in _parts(sources))
         if folder is not None:
             own = os.path.join(folder, _key(benchmarks, sources, tokenizer))
-            searched = _shared(own, partial(_parts, sources), search_part)
+            searched = _search_shared(own, partial(_parts, sources), search_part)
         for blocks, hits in searched:
             found.append(hits)
             num_hits += len(hits)
@@ -471,7 +471,7 @@ def _pairs_of(prefixes: Sequence[str]) -> Iterator[tuple[int, IndexedDataset]]:
         first += len(pair)
 
 
-def _shared(
+def _search_shared(
     folder: str, parts: Callable[[], Iterator[list[_Block]]], search: Callable[[list[_Block]], Int64s]
 ) -> Iterator[tuple[list[_Block], Int64s]]:
     """Yields all parts with their hits; processes that share a folder divide the parts among them.
@@ -641,13 +641,13 @@ def write_masks(found: Contamination) -> int:
                 padding, dtype = (0.0, "uint8") if there is None else (there.padding, there.dtype)
                 options: dict[str, Any] = {"dtype": dtype, "padding": padding, "of": "label", "made_by": made_by}
                 try:
-                    add_column(pair.path_prefix, LOSS_WEIGHT, _weights(pair, starts, stops), overwrite=True, **options)
+                    add_column(pair.path_prefix, LOSS_WEIGHT, _masked(pair, starts, stops), overwrite=True, **options)
                 except OutputBusyError:
                     time.sleep(_POLL_SECONDS)
     return num_masked
 
 
-def _weights(pair: IndexedDataset, starts: Int64s, stops: Int64s) -> Iterator[NDArray[Any]]:
+def _masked(pair: IndexedDataset, starts: Int64s, stops: Int64s) -> Iterator[NDArray[Any]]:
     """Yields the weights of all tokens in blocks: 0 within the ranges, which ascend."""
     column = open_column(pair, LOSS_WEIGHT)
     for first in range(0, pair.num_tokens, _BLOCK_TOKENS):

@@ -123,7 +123,7 @@ def run(options: Options) -> int:
         least_words=min(options.least_words, options.words),
         input_format=options.input_format,
     )
-    sources, tokenizer = _searched(options, opened)
+    sources, tokenizer = _sources_and_tokenizer(options, opened)
     stop = None if opened is None else options.position_of(options.until_position, opened.lock)
     if opened is not None and stop is None and opened.num_samples is None:
         raise ConfigError(f"`{opened.path}`: the last stage has no end", hint="pass --until-position or --until-step")
@@ -149,7 +149,7 @@ def run(options: Options) -> int:
     return 1 if len(found.passages.items) else 0
 
 
-def _searched(options: Options, opened: Run | None) -> tuple[Sources, TextTokenizer]:
+def _sources_and_tokenizer(options: Options, opened: Run | None) -> tuple[Sources, TextTokenizer]:
     """Returns the sources of the run, or each given pair as a source; and the tokenizer of the data."""
     sources: Sources
     if opened is None:
@@ -233,7 +233,7 @@ class _Answer:
             counts = [len(np.unique(each[rows])) for each in (passages.items, passages.documents)]
             yield {"source": name, "items": counts[0], "documents": counts[1]}
 
-    def of_items(self, items: Int64s) -> Iterator[dict[str, Any]]:
+    def item_rows(self, items: Int64s) -> Iterator[dict[str, Any]]:
         """Yields items, each with its longest passage per document, longest first."""
         benchmarks, passages = self.found.benchmarks, self.found.passages
         for item in items.tolist():
@@ -258,13 +258,13 @@ class _Answer:
             **({} if self.num_masked is None else {"num_masked": self.num_masked}),
             "benchmarks": list(self.benchmarks()),
             "sources": list(self.sources()),
-            "items": list(self.of_items(self.items)),
+            "items": list(self.item_rows(self.items)),
         }
 
 
 def _write_parquet(answer: _Answer, path: str) -> None:
     arrow, parquet = require("pyarrow", extra="parquet"), require("pyarrow.parquet", extra="parquet")
-    rows = [item | passage for item in answer.of_items(answer.items) for passage in item.pop("passages")]
+    rows = [item | passage for item in answer.item_rows(answer.items) for passage in item.pop("passages")]
     schema = arrow.schema([(name, getattr(arrow, kind)()) for name, kind in _COLUMNS.items()])
     sink = arrow.BufferOutputStream()
     parquet.write_table(arrow.Table.from_pylist(rows, schema=schema), sink)
@@ -288,7 +288,7 @@ def _print(answer: _Answer, options: Options) -> None:
         for row in rows:
             _print_read(row, "" if answer.stop is None else f" before position {answer.stop:,}")
     shown = answer.items if options.all else answer.items[:_MOST_SHOWN]
-    for item in answer.of_items(shown):
+    for item in answer.item_rows(shown):
         _print_item(item)
     if len(shown) < len(answer.items):
         print(f"\n… and {counted(len(answer.items) - len(shown), 'item')} more; --all shows them, --json prints all")

@@ -289,7 +289,7 @@ class _Calls(TorchFunctionMode):  # type: ignore[misc]  # torch has no types
         return value
 
 
-def _looked_up(packed: _PackedBatch, found: list[tuple[str, Tensor]]) -> _Calls:
+def _start_gradients(packed: _PackedBatch, found: list[tuple[str, Tensor]]) -> _Calls:
     """Starts the autograd graph at the embeddings of the tokens, even in frozen models; appends them to `found`."""
 
     def begun(value: Tensor, given: list[Any]) -> Tensor:
@@ -304,7 +304,7 @@ def _looked_up(packed: _PackedBatch, found: list[tuple[str, Tensor]]) -> _Calls:
     return _Calls(_LOOKUPS, begun)
 
 
-def _rounded(seed: int) -> _Calls:
+def _perturb_rounding(seed: int) -> _Calls:
     """Perturbs results of products, norms and softmax randomly by up to one unit in the last place."""
     seeds = itertools.count(1000 * seed)
 
@@ -365,9 +365,9 @@ class _Search:
         with _eager():
             eager, rounded = self.run(packed.batch)[0], []
             for seed in range(_NUM_ROUNDED):
-                with _rounded(seed):
+                with _perturb_rounding(seed):
                     rounded.append(_differences(eager, self.run(packed.batch)[0]))
-        self.rounding = self.spread + _allowed(rounded, self.inside)
+        self.rounding = self.spread + _limits(rounded, self.inside)
         limits = self.rounding[self.inside]
         num_chosen = int((limits > 1000 * limits.min()).sum())
         notes = {
@@ -436,7 +436,9 @@ class _Search:
             return found
         owner = int(self.owners[index])
         pair = {"gradient": (probed, owner), "alone": (owner, None)}.get(name, (owner, probed))
-        leak = self._named(self._leak(*pair, index, size), self._probe(name, probed if pair[1] is None else pair[1]))
+        leak = self._with_module(
+            self._leak(*pair, index, size), self._probe(name, probed if pair[1] is None else pair[1])
+        )
         words = leak.paragraph(name, limit=found.limit, is_silent=self.is_silent)
         return replace(found, result="leak", leak=leak, words=words)
 
@@ -448,7 +450,7 @@ class _Search:
     def _gradients(self) -> dict[int, Tensor]:
         """Returns, by probed document, the gradient norms of its loss at the tokens of others: float[all tokens]."""
         begins: list[tuple[str, Tensor]] = []
-        with _eager(), _looked_up(self.packed, begins):
+        with _eager(), _start_gradients(self.packed, begins):
             found, _ = self.run(self.packed.batch, has_grads=True)
         sizes: dict[int, Tensor] = {}
         weights = torch.randn(found.shape, generator=torch.Generator().manual_seed(1234)).to(found.device, found.dtype)
@@ -501,7 +503,7 @@ class _Search:
             document=document, other=other, row=row, position=position, offset=offset, token=token, size=size
         )
 
-    def _named(self, leak: IsolationLeak, values: Batch) -> IsolationLeak:
+    def _with_module(self, leak: IsolationLeak, values: Batch) -> IsolationLeak:
         """Returns the leak with the first module where outputs for its document differ from those of `values`."""
         is_alone = leak.other is None
         before = self._events(self.packed.batch, leak.document)
@@ -514,7 +516,7 @@ class _Search:
             for one, two, *others in zip(old, new, *(tensors for _, tensors in repeats), strict=False):
                 if one is None or two is None or one.shape != two.shape or (is_alone and not one.is_floating_point()):
                     continue  # a tensor without an axis of tokens, or of document indices
-                if bool((_differences(one, two) > _allowed([_differences(one, each) for each in others])).any()):
+                if bool((_differences(one, two) > _limits([_differences(one, each) for each in others])).any()):
                     return replace(leak, module=place[0], before=place[1])
         return leak
 
@@ -544,7 +546,7 @@ class _Search:
                 leaving = lambda _, args, value: keep(stack.pop(), None, value)  # noqa: E731
                 ending.callback(module.register_forward_hook(leaving).remove)
             ending.enter_context(_eager())
-            ending.enter_context(contextlib.nullcontext() if rounded is None else _rounded(rounded))
+            ending.enter_context(contextlib.nullcontext() if rounded is None else _perturb_rounding(rounded))
             self.run(batch)
         return found
 
@@ -556,7 +558,7 @@ def _differences(one: Tensor, two: Tensor) -> Tensor:
     return found.amax(dim=-1) if found.ndim else found
 
 
-def _allowed(rounded: list[Tensor], inside: Any = slice(None)) -> Tensor:
+def _limits(rounded: list[Tensor], inside: Any = slice(None)) -> Tensor:
     """Returns float64[n], the largest difference at each token that rounding explains, given differences of some runs.
 
     Rounding has about the same effect at all tokens, except where it changes a discrete choice of the model: these

@@ -82,7 +82,7 @@ class RankEvents:
 
 
 @dataclass(slots=True, kw_only=True)
-class Found:
+class ReadingResult:
     """The result of a reading."""
 
     batches: list[GlobalBatch]
@@ -107,7 +107,7 @@ def has_enough(ranks: Sequence[RankEvents], reading: Reading) -> bool:
     return reading.num_samples is not None and num_samples_of(whole_batches(ranks, reading)) >= reading.num_samples
 
 
-def found_of(ranks: Sequence[RankEvents], reading: Reading) -> Found:
+def result_of(ranks: Sequence[RankEvents], reading: Reading) -> ReadingResult:
     batches = whole_batches(ranks, reading)
     if reading.num_samples is not None:  # processes may have read more
         batches = [*enough_batches(batches, reading.num_samples)]
@@ -120,7 +120,7 @@ def found_of(ranks: Sequence[RankEvents], reading: Reading) -> Found:
             num_batches=begin.num_batches + len(batches),
             epochs=max(begin.epochs - len(ranks[0].epoch_ends), 1),
         )
-    return Found(
+    return ReadingResult(
         batches=batches,
         epoch_ends=ranks[0].epoch_ends,
         ended=all(rank.last == "end" for rank in ranks),
@@ -140,7 +140,7 @@ class InProcess:
     def __init__(self, factory: Factory) -> None:
         self._factory = factory
 
-    def run(self, reading: Reading) -> Found:
+    def run(self, reading: Reading) -> ReadingResult:
         ranks = [RankEvents(rank) for rank in range(reading.world_size)]
         readers = [read_rank(self._factory, reading, rank) for rank in range(reading.world_size)]
         try:
@@ -152,7 +152,7 @@ class InProcess:
         finally:
             for reader in readers:
                 reader.close()  # type: ignore[attr-defined]
-        return found_of(ranks, reading)
+        return result_of(ranks, reading)
 
     def close(self) -> None:
         """Does nothing."""
@@ -250,7 +250,7 @@ class Processes(ABC):
     def _start(self, reading: Reading, rank: int, path: str, variables: dict[str, str]) -> Process:
         """Starts a rank that writes its events to `path`.events and its output to `path`.log."""
 
-    def run(self, reading: Reading) -> Found:
+    def run(self, reading: Reading) -> ReadingResult:
         """Reads all ranks, then kills them and their child processes."""
         folder = tempfile.mkdtemp(dir=self._files.name)
         with socket.socket() as listening:
@@ -273,7 +273,7 @@ class Processes(ABC):
             deadline = time.monotonic() + _END_SECONDS
             while any(each.end() is None for each in ranks) and time.monotonic() < deadline:
                 time.sleep(_POLL_SECONDS)
-        return found_of(ranks, reading)
+        return result_of(ranks, reading)
 
 
 class FactoryProcesses(Processes):
@@ -328,7 +328,7 @@ class Program(Processes):
         super().__init__(timeout)
         self._command = command
 
-    def run(self, reading: Reading) -> Found:
+    def run(self, reading: Reading) -> ReadingResult:
         begin = reading.begin
         if begin.folder is None:
             begin = replace(begin, folder=tempfile.mkdtemp(dir=self._files.name))

@@ -79,7 +79,7 @@ class BlockTask(ABC):
     def assemble(self, made: Sequence[tuple[BlockReport, str]], output: NewOutput) -> Mapping[str, int]:
         """Adds the block files to the output and returns its counts; by default each block is a file.
 
-        `made` has the report of each block, in order, and the path of its temporary file.
+        `finished` has the report of each block, in order, and the path of its temporary file.
         """
         planned = planned_blocks(self.output.folder, self.num_rows, self.block_size)
         for (report, path), target in zip(made, planned, strict=True):
@@ -125,7 +125,7 @@ def make_output(
     )
     make_folder_of(task.job_path)
     folder = JobFolder(task.job_path, job)
-    if (found := task.output.made_or_free(overwrite=overwrite)) is not None:
+    if (found := task.output.finished_or_free(overwrite=overwrite)) is not None:
         folder.remove_remains()
         return found
     if restart:
@@ -151,7 +151,7 @@ def make_output(
                 pending=[os.path.join(task.output.folder, "")],
             )
     except FolderGoneError as error:
-        if (found := task.output.made()) is not None:
+        if (found := task.output.finished()) is not None:
             return found
         message = f"`{task.job_path}` was removed during this task"
         raise StorageError(message, hint="run the same command again") from error

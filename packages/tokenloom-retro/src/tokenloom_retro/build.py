@@ -78,7 +78,7 @@ def build_retro(
     }
     with_index = "index-build" in tasks or "query-neighbors" in tasks
     for output, _ in outputs_of(folder, settings, chunks, lambda: samples, with_index=with_index):
-        output.made_or_free(overwrite=overwrite)  # report conflicts before any change
+        output.finished_or_free(overwrite=overwrite)  # report conflicts before any change
 
     def record(**neighbor_dirs: str) -> None:
         record_settings(folder, settings, tokenizer=chunks.tokenizer, embedder=embedder, neighbor_dirs=neighbor_dirs)
@@ -108,20 +108,20 @@ def outputs_of(
     for _, prefix in settings.data:
         task: BlockTask = chunk_task(project, chunks, settings, prefix)
         yield task.output, task
-        parts += [made] if (made := task.output.made()) is not None else []
+        parts += [made] if (made := task.output.finished()) is not None else []
     if len(parts) < len(settings.data):
         return
     yield (output := database_output(project, chunks, settings, parts)), None
-    database = output.made()
+    database = output.finished()
     if database is None or not with_index:
         return
     task = embedding_task(project, chunks, settings, database)
     yield task.output, task
-    if (trained := task.output.made()) is None:
+    if (trained := task.output.finished()) is None:
         return
     task = embedding_task(project, chunks, settings, database, trained)
     yield task.output, task
-    if (filled := task.output.made()) is None:
+    if (filled := task.output.finished()) is None:
         return
     for task in neighbor_tasks(project, settings, chunks, filled, samples()):
         yield task.output, task

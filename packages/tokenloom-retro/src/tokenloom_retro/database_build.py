@@ -119,14 +119,14 @@ def build_database(
     tasks = [chunk_task(project, chunks, settings, prefix) for _, prefix in settings.data]
     parts = [make_output(task, overwrite=overwrite, **options) for task in tasks]
     output = database_output(project, chunks, settings, parts)
-    if (found := output.made_or_free(overwrite=overwrite)) is not None:
+    if (found := output.finished_or_free(overwrite=overwrite)) is not None:
         return found
     return _merge(project, settings, output, overwrite=overwrite)
 
 
 def _merge(project: RetroProject, settings: RetroBuildSettings, output: Output, *, overwrite: bool) -> OutputManifest:
     """Writes the merged tables with one block in memory at a time."""
-    sets = _counted(project, settings)
+    sets = _count_chunks(project, settings)
     total = sum(each.info.n_chunks + each.info.n_chunks_sampled for each in sets)
     with NewOutput(output) as files:
         with shown_task("merged tables of chunks", unit="chunks", total=total) as advance:
@@ -152,7 +152,7 @@ class _DataSet:
     blocks: tuple[str, ...]
 
 
-def _counted(project: RetroProject, settings: RetroBuildSettings) -> list[_DataSet]:
+def _count_chunks(project: RetroProject, settings: RetroBuildSettings) -> list[_DataSet]:
     """Counts the chunks of all datasets.
 
     Raises:

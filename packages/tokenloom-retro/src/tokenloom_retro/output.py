@@ -100,21 +100,21 @@ class Output:
     def manifest_path(self) -> str:
         return os.path.join(self.folder, self.manifest)
 
-    def made(self) -> OutputManifest | None:
+    def finished(self) -> OutputManifest | None:
         """Returns the manifest if the output is complete and has the same identity, else None."""
         recover(self.manifest_path)
         found = self._same()
         return None if found is None or self._broken_file(found) is not None else found
 
-    def made_or_free(self, *, overwrite: bool) -> OutputManifest | None:
-        """Returns the result of `made`; None if the output may be made.
+    def finished_or_free(self, *, overwrite: bool) -> OutputManifest | None:
+        """Returns the result of `finished`; None if the output may be made.
 
         Raises:
             OutputExistsError: another output exists, and `overwrite` is False.
         """
-        found = self.made()
+        found = self.finished()
         if found is None and not overwrite and (existing := self.existing_paths()):
-            found = self.made()  # another process may have just made it
+            found = self.finished()  # another process may have just made it
             if found is None:
                 raise self._exists_error(existing[0])
         return found
@@ -204,7 +204,7 @@ class NewOutput:
         output, key = self._output, self._output.manifest_path
         make_folder_of(key)
         with _locked(key):
-            if (same := output.made_or_free(overwrite=overwrite)) is not None:
+            if (same := output.finished_or_free(overwrite=overwrite)) is not None:
                 return same
             manifest = OutputManifest(
                 task=output.task,

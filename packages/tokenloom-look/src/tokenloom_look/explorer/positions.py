@@ -27,9 +27,9 @@ def positions(session: Session, query: Query) -> dict[str, Any]:
     first, count = query.page(default=_ROWS, most=_MOST_ROWS)
     query.check_read()
     total = len(samples)
-    asked = np.arange(min(first, total), min(first + count, total), dtype=np.int64)
-    rows = _rows(session, asked) if len(asked) else []
-    for row, step in zip(rows, session.steps(asked), strict=True):
+    chosen = np.arange(min(first, total), min(first + count, total), dtype=np.int64)
+    rows = _rows(session, chosen) if len(chosen) else []
+    for row, step in zip(rows, session.steps(chosen), strict=True):
         row["step"] = step
     return {"total": None if total >= _ENDLESS else total, "first": first, "rows": rows}
 
@@ -63,13 +63,13 @@ def position(session: Session, query: Query) -> dict[str, Any]:
     }
 
 
-def _losses(session: Session, asked: np.ndarray[Any, np.dtype[np.int64]]) -> dict[tuple[int, int], dict[str, Any]]:
+def _losses(session: Session, chosen: np.ndarray[Any, np.dtype[np.int64]]) -> dict[tuple[int, int], dict[str, Any]]:
     """Returns recorded losses per token and their levels, by (position, slot)."""
     run = session.target.run
     if run is None or session.losses is None:
         return {}
-    losses = span_losses(run, session.losses, asked.tolist())
-    lengths = {(row["position"], row["slot"]): row["length"] for row in run.trace(asked).rows()}
+    losses = span_losses(run, session.losses, chosen.tolist())
+    lengths = {(row["position"], row["slot"]): row["length"] for row in run.trace(chosen).rows()}
     return {
         place: {"loss": f"{found.loss / lengths[place]:.4g}", "loss_level": found.level}
         for place, found in losses.items()
@@ -101,28 +101,28 @@ def occurrences(session: Session, query: Query) -> dict[str, Any]:
     return {"total": len(table), "first": first, "stop": stop, "has_end": run.num_samples is not None, "rows": rows}
 
 
-def _traced(target: Target, asked: np.ndarray[Any, np.dtype[np.int64]]) -> SpanTable:
-    return trace_dataset(target.samples, asked) if target.run is None else target.run.trace(asked)
+def _trace(target: Target, chosen: np.ndarray[Any, np.dtype[np.int64]]) -> SpanTable:
+    return trace_dataset(target.samples, chosen) if target.run is None else target.run.trace(chosen)
 
 
-def _rows(session: Session, asked: np.ndarray[Any, np.dtype[np.int64]]) -> list[dict[str, Any]]:
+def _rows(session: Session, chosen: np.ndarray[Any, np.dtype[np.int64]]) -> list[dict[str, Any]]:
     """Returns one row per position."""
-    table, losses = _traced(session.target, asked), _losses(session, asked)
-    firsts = np.searchsorted(table.positions, asked)
-    counts = (np.searchsorted(table.positions, asked, side="right") - firsts).tolist()
+    table, losses = _trace(session.target, chosen), _losses(session, chosen)
+    firsts = np.searchsorted(table.positions, chosen)
+    counts = (np.searchsorted(table.positions, chosen, side="right") - firsts).tolist()
     heads = {row["position"]: row for row in table.take(firsts[np.array(counts) > 0]).rows()}
     rows = []
-    for number, first, count in zip(asked.tolist(), firsts.tolist(), counts, strict=True):
+    for number, first, count in zip(chosen.tolist(), firsts.tolist(), counts, strict=True):
         head = heads.get(number)
         row = {name: None if head is None else head[name] for name in ("stage", "source", "pass", "window")}
-        text = "" if head is None else _begin(session.target, head)
+        text = "" if head is None else _preview(session.target, head)
         own = [losses.get((number, slot), {}) for slot in table.slots[first : first + count].tolist()]
         worst = max(own, key=lambda each: (each.get("loss_level", -1), float(each.get("loss", 0))), default={})
         rows.append({"position": number, **row, "num_spans": count, "preview": text, **worst})
     return rows
 
 
-def _begin(target: Target, span: dict[str, Any]) -> str:
+def _preview(target: Target, span: dict[str, Any]) -> str:
     """Returns the preview of a span."""
     if span["denied"]:
         return "(denied: padding)"

@@ -83,7 +83,7 @@ def search(session: Session, query: Query, *, seconds: float = SECONDS) -> dict[
     query.check_read()
     if (text is None) == (ids is None):
         raise ConfigError("give either `text` or `ids`")
-    pattern = _Pattern.of_ids(ids) if text is None else _known(session, text)
+    pattern = _Pattern.of_ids(ids) if text is None else _pattern_of(session, text)
     pairs, total = _pairs(session, chosen)
     at = Cursor(pair=pairs.start) if cursor is None else Cursor.parse(cursor)
     if at.pair not in pairs and len(pairs):
@@ -184,7 +184,7 @@ class _Pattern:
             yield _Stage(places, span.next_row, span.next_start)
 
 
-def _known(session: Session, text: str) -> _Pattern:
+def _pattern_of(session: Session, text: str) -> _Pattern:
     """Returns the pattern of a text, cached between requests."""
     if (found := session.patterns.get(text)) is None:
         if len(session.patterns) >= _MOST_KEPT:

@@ -83,7 +83,7 @@ def run(options: Options) -> int:
     for each in failed:
         say(f"error: {each.listed.title}: {each.error}")
     if options.json:
-        print_json(_described(options.output, made, num_bytes=len(data), seconds=seconds))
+        print_json(_summary(options.output, made, num_bytes=len(data), seconds=seconds))
     else:
         num_sections = sum(each.section is not None for each in made)
         print(f"{options.output}: {num_sections} sections, {size(len(data))}, {duration(seconds)}")
@@ -97,7 +97,7 @@ def require_place(path: str, *, overwrite: bool) -> None:
     make_folder_of(path)
 
 
-def _described(path: str, made: list[SectionResult], *, num_bytes: int, seconds: float) -> dict[str, Any]:
+def _summary(path: str, made: list[SectionResult], *, num_bytes: int, seconds: float) -> dict[str, Any]:
     sections = [
         {
             "id": each.listed.id,

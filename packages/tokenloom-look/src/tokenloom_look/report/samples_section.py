@@ -32,8 +32,8 @@ def samples_section(target: Target, options: ReportOptions) -> Section | None:
     if target.samples is None:
         return None
     count = target.num_positions
-    positions = _chosen(options.num_samples_shown, 1 << 30 if count is None else count, seed=options.seed)
-    html = [_drawn(target.sample(position), f"Position {position:,}") for position in positions]
+    positions = _choose_positions(options.num_samples_shown, 1 << 30 if count is None else count, seed=options.seed)
+    html = [_render(target.sample(position), f"Position {position:,}") for position in positions]
     words = "The first sample and random ones, as a model reads them."
     if target.run is None:
         settings = target.settings
@@ -47,7 +47,7 @@ def shown_documents_section(target: Target, options: ReportOptions) -> Section |
         return None
     html = []
     for source, document, words in _documents(target, options):
-        html.append(_drawn(target.document(source, document, count=_MOST_OF_DOCUMENT), words))
+        html.append(_render(target.document(source, document, count=_MOST_OF_DOCUMENT), words))
     return Section(id="shown-documents", title="Example documents", html=joined(html)) if html else None
 
 
@@ -78,14 +78,14 @@ def _are_too_few(target: Target) -> bool:
     return num_tokens <= (target.settings.sequence_length if target.settings.window_policy == "concat" else 1)
 
 
-def _chosen(count: int, num_positions: int, *, seed: int) -> list[int]:
+def _choose_positions(count: int, num_positions: int, *, seed: int) -> list[int]:
     """Returns the first position and random ones, in ascending order."""
     rng = np.random.default_rng([seed, 13])
     drawn = rng.integers(0, num_positions, count - 1).tolist() if num_positions else []
     return sorted({0, *drawn})[:num_positions]
 
 
-def _drawn(shown: Shown, heading: str, *, most: int = MOST_TOKENS) -> Markup:
+def _render(shown: Shown, heading: str, *, most: int = MOST_TOKENS) -> Markup:
     begin = beginning(shown, most)
     left = shown.num_tokens - begin.first - len(begin.tokens)
     rest = [element("p", f"{left:,} more tokens are not shown.", class_="note")] if left > 0 else []
