@@ -19,7 +19,7 @@ def written(folder: Path, body: str) -> Path:
 
 
 @pytest.mark.slow
-def test_what_a_page_asks_for_elsewhere_fails_it(tmp_path):
+def test_requests_to_other_hosts_fail_the_test(tmp_path):
     with running_browser(tmp_path / "log") as running, running.driven() as browser:
         pages = Pages(browser)
         page = pages.open(
@@ -40,7 +40,7 @@ def test_what_a_page_asks_for_elsewhere_fails_it(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_a_page_complains_about_fails_it(chromium, tmp_path):
+def test_console_errors_fail_the_test(chromium, tmp_path):
     scripts = ("console.error('one')", "console.warn('two')", "throw Error('three')", "Promise.reject(Error('four'))")
     with chromium.driven() as browser:
         pages = Pages(browser)
@@ -52,7 +52,7 @@ def test_what_a_page_complains_about_fails_it(chromium, tmp_path):
 
 
 @pytest.mark.slow
-def test_expected_complaints_pass_and_must_come(chromium, pages, tmp_path):
+def test_expected_errors_must_occur(chromium, pages, tmp_path):
     pages.expect_complaint("broken")
     pages.open(written(tmp_path, "<script>console.error('broken')</script>")).evaluate("1")
     with chromium.driven() as browser:
@@ -63,13 +63,13 @@ def test_expected_complaints_pass_and_must_come(chromium, pages, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_cannot_be_read_by_all_is_named(pages, tmp_path):
+def test_accessibility_problems_are_named(pages, tmp_path):
     page = pages.open(written(tmp_path, "<p style='color: #bbb; background: #fff'>pale</p>"))
     with pytest.raises(AssertionError, match="color-contrast"):
         pages.check_accessible(page)
 
 
-def test_the_log_of_the_browser_names_hosts(tmp_path):
+def test_the_browser_log_names_hosts(tmp_path):
     log = tmp_path / "log"
     log.write_text(
         '{"url":"http://127.0.0.1:9/a"}{"url":"https://far.example/b"}{"host":"name.example:443"}{"url":"data:,"}{"url":"file:///x"}'

@@ -62,7 +62,7 @@ BYTE, PAIR = "--tokenizer byte --workers 1", "--data-path corpus_text_document -
 REFUSED = {
     f"plan {PAIR} --train-samples 1e6": "`--train-samples`: '1e6' is not an integer",
     f"plan {PAIR} --data-args-path data.txt": "`--data-args-path`: cannot be combined with `--data-path`",
-    "pack-report --max-seqlen-per-dp-cp-rank 4 --dp-size 1": "name a PREFIX or --lengths, one of both",
+    "pack-report --max-seqlen-per-dp-cp-rank 4 --dp-size 1": "give either PREFIX or --lengths",
     f"prepare-cache {PAIR} --tokenizer byte --path-to-cache cache --sft --dataset bert": (
         "`--dataset`: cannot be combined with `--sft`"
     ),

@@ -12,7 +12,7 @@ from tokenloom import cli
 from tokenloom_check import doctor
 
 
-def test_a_verdict_per_line(tmp_path, capsys):
+def test_one_result_per_line(tmp_path, capsys):
     assert cli.main(["doctor", str(tmp_path)]) == 0
     out, err = capsys.readouterr()
     lines = out.splitlines()
@@ -34,7 +34,7 @@ def test_json_and_a_missing_folder(tmp_path, capsys):
     assert found["findings"][-1]["text"] == f"`{tmp_path}/absent`: no such file, folder or pair"
 
 
-def test_a_check_that_fails_is_a_problem_in_its_place(tmp_path, monkeypatch):
+def test_a_failing_check_is_reported_as_a_problem(tmp_path, monkeypatch):
     monkeypatch.setattr(doctor, "crc32", lambda _: 0)
     findings = {each.subject: each for each in doctor.check_all([])}
     assert findings["native"].verdict == "problem"

@@ -55,7 +55,7 @@ def test_the_same_content_has_the_same_fingerprint(one, other):
     assert fingerprint(one) == fingerprint(other)
 
 
-def test_other_content_has_another():
+def test_different_content_has_different_fingerprints():
     found = [fingerprint(value) for value in DIFFERENT]
     assert len(set(found)) == len(found)
     assert all(len(one) == 32 for one in found)
@@ -85,7 +85,7 @@ def _equal(one, other):
     return repr(one) == repr(other)
 
 
-def test_what_has_no_fingerprint_is_named():
+def test_unsupported_types_are_errors():
     with pytest.raises(ConfigError, match=r"`batch\['a'\]\[1\]` must contain tensors, .*, got builtins.object"):
         SampleCutter("one").samples({"a": [1, object()]})
 
@@ -93,7 +93,7 @@ def test_what_has_no_fingerprint_is_named():
 SAMPLES = [{"tokens": np.arange(4) + k, "name": f"sample {k}", "weight": float(k)} for k in range(3)]
 
 
-def test_rows_of_columns_are_samples_whatever_the_batch():
+def test_fingerprints_of_rows_do_not_depend_on_batching():
     whole = prints(default_collate(SAMPLES))
     assert len(set(whole)) == 3
     assert prints(default_collate(SAMPLES[:1])) + prints(default_collate(SAMPLES[1:])) == whole
@@ -118,18 +118,18 @@ def test_rows_of_columns_are_samples_whatever_the_batch():
     ],
     ids=str,
 )
-def test_a_batch_is_cut_by_its_looks(batch, count):
+def test_how_batches_are_split_into_samples(batch, count):
     assert len(prints(batch)) == count
 
 
-def test_columns_without_rows_are_told():
+def test_columns_without_rows_are_reported():
     cutter = SampleCutter()
     batch = {"tokens": torch.ones(4, 2), "labels": torch.ones(4, 2), "step": 3, "mask": torch.ones(1, 2, 2)}
     assert len(cutter.samples(batch)) == 4
     assert cutter.left_out == {"['step']", "['mask']"}
 
 
-def test_the_way_to_cut_may_be_said():
+def test_how_to_split_can_be_given():
     pair = [np.arange(3), np.arange(3)]
     assert [len(prints(pair, how)) for how in ("auto", "rows", "list", "one")] == [3, 3, 2, 1]
     assert len(prints({"a": [1, 2]}, lambda batch: batch["a"])) == 2

@@ -53,19 +53,19 @@ def check_is_trusted(kind, seed, **settings):
 
 @pytest.mark.parametrize("kind", models.LEAKING)
 @pytest.mark.parametrize("num_seeds", [1, pytest.param(20, marks=pytest.mark.slow)])
-def test_a_leak_is_found_and_named_at_its_module(kind, num_seeds):
+def test_leaks_are_found_at_their_modules(kind, num_seeds):
     for seed in range(num_seeds):
         check_is_found(kind, seed)
 
 
 @pytest.mark.parametrize("kind", models.SOUND)
 @pytest.mark.parametrize(("num_seeds", "most"), [(3, 4), pytest.param(100, 16, marks=pytest.mark.slow)])
-def test_a_sound_model_is_not_suspected(kind, num_seeds, most):
+def test_sound_models_pass(kind, num_seeds, most):
     for seed in range(num_seeds):
         check_is_trusted(kind, seed, max_documents=most)
 
 
-def test_a_leak_is_told_in_a_paragraph():
+def test_text_of_a_leak():
     model, batch, _ = models.make(models.ConvOverEnds, 0)
     with pytest.raises(ConformanceError) as caught:
         check_isolation(model, batch, checks=["gradient", "change"])
@@ -114,7 +114,7 @@ def test_kinds_of_outputs(change, notes):
     assert (set(results_of(report).values()), report.notes) == ({"apart"}, notes), str(report)
 
 
-def test_labels_that_tell_nothing_of_the_next_document():
+def test_labels_independent_of_the_next_document():
     model, batch, _ = models.make(models.BlockMask, 0)
     starts = batch["position_ids"] == 0
     batch["tokens"] = torch.where(starts, 5, batch["tokens"])
@@ -126,7 +126,7 @@ def test_labels_that_tell_nothing_of_the_next_document():
     assert look(model, batch, checks=["labels"]).ok
 
 
-def test_what_has_no_gradient_is_checked_by_change():
+def test_outputs_without_gradient_are_checked_by_change():
     choose = made(lambda logits: logits.argmax(dim=2).float())
     report = look(*choose, checks=["gradient", "change"], max_documents=4)
     assert results_of(report) == {"gradient": "not run", "change": "apart"}
@@ -143,7 +143,7 @@ def test_dropout_makes_a_note():
     assert model.training
 
 
-def test_a_choice_at_the_edge_of_rounding_hides_no_leak():
+def test_leaks_are_found_despite_unstable_discrete_choices():
     model, batch, _ = models.make(models.CapacityShared, 4)
     report = look(model, batch)
     assert report.notes[0].startswith("rounding changes discrete choices of the model, such as experts, at 2 of 35")
@@ -158,7 +158,7 @@ def test_random_kernels_make_a_note():
     assert "identical runs differ by up to " in report.notes[0]
 
 
-def test_half_precision_has_a_limit_that_is_measured():
+def test_half_precision_has_a_measured_limit():
     model, batch, _ = models.make(models.BlockMask, 0)
     report = look(model.bfloat16(), batch, max_documents=4)
     assert report.ok, str(report)
@@ -169,7 +169,7 @@ def test_half_precision_has_a_limit_that_is_measured():
     assert leaks_of(look(model.bfloat16(), batch))["alone"].module == "positions"
 
 
-def test_documents_are_told_apart_by_what_there_is():
+def test_sources_of_document_boundaries():
     model, batch, _ = models.make(models.BlockMask, 0)
 
     def logits(_, values):
@@ -183,7 +183,7 @@ def test_documents_are_told_apart_by_what_there_is():
     assert (report.source, report.num_documents, report.num_padding, report.ok) == ("documents=", 10, 0, True)
 
 
-def test_numbers_of_documents_begin_anew_in_each_row():
+def test_document_numbers_restart_in_each_row():
     model, batch, documents = models.make(models.EncoderDecoder, 0)
     other, _ = models.make_pairs(1)
     batch = {name: torch.cat([array, other[name]]) for name, array in batch.items()}
@@ -210,7 +210,7 @@ def test_a_flat_pack_without_padding():
     assert results_of(report)["tail"] == "not run"
 
 
-def test_labels_of_a_batch_that_cross_an_end():
+def test_labels_that_cross_a_boundary():
     model, batch, _ = models.make(models.BlockMask, 0)
     batch["loss_mask"] = torch.ones_like(batch["loss_mask"])
     batch["labels"] = batch["tokens"].roll(-1, dims=1)
@@ -229,7 +229,7 @@ def fails(model, batch, text, **settings):
     assert caught.value.hint
 
 
-def test_wrong_batches_and_models_are_errors():
+def test_invalid_batches_and_models_are_errors():
     model, batch, _ = models.make(models.BlockMask, 0)
     needs = "the batch needs integer `tokens` or `input_ids` [rows, positions] or [positions], got "
     fails(model, {"text": "a"}, f"{needs}text str")
@@ -267,7 +267,7 @@ def test_the_fixture_and_a_note_about_rows_without_boundaries(isolation):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_a_compiled_model_is_checked_as_it_runs():
+def test_compiled_models_are_checked():
     model, batch, _ = models.make(models.ConvOverEnds, 0)
     report = look(torch.compile(model, backend="aot_eager"), batch, max_documents=3)
     assert {leak.module for leak in leaks_of(report).values()} == {"blocks.1.mixer.conv"}

@@ -59,7 +59,7 @@ def check(rank, folder, off):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("off", [0, 1])
-def test_slices_that_are_one_off_are_found_on_all_ranks(tmp_path, off):
+def test_off_by_one_slices_are_found_on_all_ranks(tmp_path, off):
     torch.multiprocessing.spawn(check, (tmp_path, off), nprocs=2)
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
     assert first == second

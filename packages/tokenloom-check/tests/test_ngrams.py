@@ -36,7 +36,7 @@ DOCUMENTS = st.lists(st.lists(st.sampled_from([*"abA '-.|", "a b "]), max_size=4
 
 
 @given(TEXTS, DOCUMENTS, st.integers(1, 5), st.integers(1, 5))
-def test_hits_are_those_of_lists_of_words(texts, documents, length, least):
+def test_hits_match_lists_of_words(texts, documents, length, least):
     least = min(least, length)
     index = index_of(texts, length, least)
     numbers = {}
@@ -64,7 +64,7 @@ def test_tokens_longer_than_a_copy_and_words_longer_than_a_hash():
     assert index.search(tokens, np.array([len(tokens)]), TABLE).tolist() == [[0, 7, 0, len(tokens), 0]]
 
 
-def test_what_is_cut_off_is_no_word():
+def test_words_cut_at_a_block_end_do_not_match():
     index = index_of(["b c d"], 3, 1)
     tokens = np.array(tokens_of("b c d e"), dtype=np.uint32)
     ends = np.array([len(tokens)])

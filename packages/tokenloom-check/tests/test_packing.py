@@ -37,14 +37,14 @@ def test_padding_for_context_parallelism_counts():
     assert [row.num_microbatches for row in report.rows] == [4, 3, 3]
 
 
-def test_a_refusal_is_a_row():
+def test_a_policy_that_fails_is_a_row():
     report = pack_report([1] * 7, max_seqlen_per_dp_cp_rank=16, dp_size=8)
     assert [row.refused is None for row in report.rows] == [True, False, False]
     assert "sub-samples can move" in report.rows[1].refused
     assert report.rows[1].worst_imbalance == 0.0
 
 
-def test_giants_are_for_hybrid_groups_alone():
+def test_long_samples_need_hybrid_groups():
     report = pack_report([60, *[8] * 40], max_seqlen_per_dp_cp_rank=8, dp_size=8, schedulers=sorted(scheduler_map))
     refused = {row.scheduler: row.refused for row in report.rows}
     assert (refused.pop("hybrid_cost_balanced"), refused.pop("default_dynamic_cp")) == (None, None)
@@ -58,7 +58,7 @@ def test_costs_of_groups_are_shared():
     assert costs.tolist() == [[32.0, 32.0, 13.0, 25.0]]
 
 
-def test_wrong_names_and_lengths_are_refused():
+def test_invalid_names_and_lengths_are_errors():
     with pytest.raises(ConfigError, match=r"unknown scheduler 'best'\nhint: choose from cost_balanced, "):
         pack_report([1], max_seqlen_per_dp_cp_rank=8, dp_size=1, schedulers=["best"])
     with pytest.raises(ConfigError, match="sub-sample 1 has 9 tokens; a pack has at most 8"):

@@ -83,7 +83,7 @@ def test_a_state_may_come_from_a_function():
 
 
 @pytest.mark.parametrize("make", [loaders.counting, loaders.by_count])
-def test_loaders_that_are_right_pass(make):
+def test_correct_loaders_pass(make):
     report = check(make, world_sizes=[(1, 2), (2, 3), (2, 1)], seed=None, num_batches=12)
     assert report.ok
     assert {case.kind for case in report.cases} == set(KINDS)
@@ -174,7 +174,7 @@ def test_random_points_follow_from_the_seed(rng):
     assert np.all([number < 8 for case in kills[0] for number in case])
 
 
-def test_a_factory_is_given_what_it_takes():
+def test_factories_get_the_arguments_they_accept():
     given = []
 
     def make(**arguments):

@@ -44,7 +44,7 @@ def test_differences_are_counted(expected, found, result):
     assert counts(expected, found) == result
 
 
-def test_what_comes_after_the_window_is_no_fault():
+def test_samples_after_the_window_are_ignored():
     assert counts("ab cd ef", "abcd efgh", after="gh") == (0, 0, 0, 0)
     assert counts("ab cd ef", "ab ef gh", after="gh") == (0, 2, 0, 0)
 
@@ -60,7 +60,7 @@ def test_what_comes_after_the_window_is_no_fault():
         ("any", "c|d a|b", 0),
     ],
 )
-def test_as_much_order_is_asked_as_wanted(order, found, moved):
+def test_orders_that_can_be_required(order, found, moved):
     assert counts("a|b c|d", found, order=order) == (0, 0, 0, moved)
 
 
@@ -74,7 +74,7 @@ def test_as_much_order_is_asked_as_wanted(order, found, moved):
         ("a|c b|d e|f", "reordered", 0, 1, 1, "c"),
     ],
 )
-def test_the_first_difference_has_a_place(found, kind, batch, rank, expected_batch, letter):
+def test_the_first_difference_is_located(found, kind, batch, rank, expected_batch, letter):
     first = compare(reading("a|b c|d e|f"), reading(found)).first
     place = (first.kind, first.batch, first.rank, first.expected_batch, first.sample)
     assert place == (kind, batch, rank, expected_batch, letter)
@@ -85,7 +85,7 @@ def test_the_first_difference_has_a_place(found, kind, batch, rank, expected_bat
     st.lists(st.text("abcdef", min_size=1, max_size=3), min_size=1, max_size=5),
     st.lists(st.text("abcdefg", min_size=1, max_size=3), max_size=5),
 )
-def test_counts_are_those_of_multisets(expected, found):
+def test_counts_match_multisets(expected, found):
     result = compare(reading(" ".join(expected)), reading(" ".join(found)))
     window = Counter("".join(expected))
     seen = Counter()

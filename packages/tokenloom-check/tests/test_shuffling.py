@@ -30,7 +30,7 @@ def test_the_numbers_of_a_small_order():
 
 
 @pytest.mark.parametrize("positions", [[0, 1, 2, 3, 4, 5], [0, 1, 2, 10, 11, 12], [0, 1, 8, 9, 20, 21]])
-def test_expectations_are_those_of_all_permutations(positions: list[int]):
+def test_expectations_match_all_permutations(positions: list[int]):
     found = [shuffle_quality(each, positions=positions) for each in permutations(range(6))]
     for name in ("distance", "rank_correlation"):
         measures = [getattr(each, name) for each in found]
@@ -46,7 +46,7 @@ def test_permutations_are_as_good_as_uniform(seed: int, num_items: int):
     assert abs(found.rank_correlation.z_score) < 6
 
 
-def test_blocks_are_told_by_their_size(rng):
+def test_block_sizes_are_detected(rng):
     found = shuffle_quality(in_blocks(rng, 2**17, 1024, blocks_too=True))
     assert found.verdict == "shuffled within blocks of about 1,000"
     assert found.scale in (512, 1024)
@@ -54,7 +54,7 @@ def test_blocks_are_told_by_their_size(rng):
     assert found.verdict == "shuffled within blocks of about 1,000, in the order of the data"
 
 
-def test_what_is_no_order_is_refused():
+def test_invalid_orders_are_errors():
     with pytest.raises(ConfigError, match=r"item 2 out of range: there are 2 items"):
         shuffle_quality([0, 2], num_items=2)
     with pytest.raises(ConfigError, match=r"`positions` must be 2 ascending integers, one per item, got \[1, 1\]"):

@@ -35,7 +35,7 @@ def test_a_wrong_loader_exits_with_1(capsys):
     assert {case["kind"]: case["missing"] for case in found["cases"]}["resumed"] == 8
 
 
-def test_what_fails_is_told(capsys):
+def test_failures_are_reported(capsys):
     status, _, err = run(capsys, f"{loaders.__file__}:absent")
     assert status == 1
     assert "error: no function `absent` in" in err

@@ -43,7 +43,7 @@ def prefix(tmp_path: Path) -> str:
     return write_corpus(tmp_path / "web", [[1, 2, 3], [4]])
 
 
-def test_it_serves_until_it_is_stopped(prefix):
+def test_the_server_runs_until_it_is_stopped(prefix):
     with started(prefix, "--host", "0.0.0.0") as process:
         address = process.stdout.readline().strip()
         host, _, token = address.partition("/?token=")

@@ -31,7 +31,7 @@ def chart(kind="lines", **others) -> Chart:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_is_a_picture_that_is_the_same_every_time(kind, tmp_path):
+def test_pictures_are_deterministic(kind, tmp_path):
     chart(kind).save(tmp_path / "a.svg")
     drawn = (tmp_path / "a.svg").read_text()
     for words in (HOSTILE, "web", "shares", "position", "20%"):
@@ -44,7 +44,7 @@ def test_every_kind_is_a_picture_that_is_the_same_every_time(kind, tmp_path):
         chart(kind).save(tmp_path / "a.gif")
 
 
-def test_charts_of_a_report_show_themselves_and_are_files(tmp_path, capsys):
+def test_charts_of_a_report_as_files_and_in_notebooks(tmp_path, capsys):
     prefix = write_corpus(tmp_path / "web", [[1, 2, 3], [4] * 40])
     found = tokenloom_look.charts(prefix)
     assert "Lengths of documents" in [each.title for each in found]

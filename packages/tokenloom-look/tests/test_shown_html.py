@@ -78,7 +78,7 @@ def test_each_token_has_its_id_and_its_place_follows_from_its_run():
 
 
 @given(st.text(), st.booleans())
-def test_any_text_is_text(text, tokens):
+def test_any_text_is_escaped(text, tokens):
     hostile = shown(
         [text, text],
         spans=[span(0, 0, 2, slot=0, source=text, origin=text)],
@@ -108,7 +108,7 @@ def test_a_table_is_written():
 
 
 @given(st.text(), st.text())
-def test_texts_are_shown_and_never_obeyed(one: str, other: str):
+def test_texts_are_escaped(one: str, other: str):
     drawn = joined(
         [
             element("p", one, title=other),

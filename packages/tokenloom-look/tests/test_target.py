@@ -24,7 +24,7 @@ def test_a_prefix_is_a_pair_with_documents_and_samples(tmp_path: Path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.bin", "corpus.idx"]
 
 
-def test_several_words_are_a_blend_and_so_is_a_file(tmp_path: Path):
+def test_blends_of_arguments_and_of_files(tmp_path: Path):
     one, two = write_pair(tmp_path / "one"), write_pair(tmp_path / "two", ("a", "b"))
     target = open_target(["30", one, "70", two])
     assert target.kind is TargetKind.blend
@@ -54,7 +54,7 @@ def test_opening_a_run_without_a_lock_is_an_error(tmp_path: Path):
     assert not (tmp_path / "run.lock").exists()
 
 
-def test_documents_of_pairs_are_named_as_their_source_counts_them(tmp_path: Path):
+def test_documents_of_pairs_are_numbered_by_source(tmp_path: Path):
     for name, lengths in (("a", (4, 0, 9)), ("b", (0, 5, 30))):
         write_sentences(tmp_path / name, [[[7] * length] if length else [] for length in lengths])
     (tmp_path / "run.toml").write_text(
@@ -71,7 +71,7 @@ def test_documents_of_pairs_are_named_as_their_source_counts_them(tmp_path: Path
     assert run.document(0, 3).heading == "document 3 of both"
 
 
-def test_what_is_not_there_is_named(tmp_path: Path):
+def test_missing_targets_are_named(tmp_path: Path):
     with pytest.raises(DatasetNotFoundError, match=r"no dataset, run or job at `.*nothing_here`\nhint: name a prefix"):
         open_target([str(tmp_path / "nothing_here")])
     (tmp_path / "half.idx").write_bytes(b"")

@@ -31,7 +31,7 @@ def with_rows(pairs, rows, **changes):
 
 
 @given(data=st.data())
-def test_gathered_chunks_are_those_of_the_documents(tmp_path_factory, data):
+def test_gathered_chunks_match_documents(tmp_path_factory, data):
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     folder, length = tmp_path_factory.mktemp("gathered"), data.draw(st.integers(1, 9))
     corpora = [random_documents(rng, count=6, longest=20, vocab_size=30) for _ in range(2)]

@@ -35,7 +35,7 @@ def test_a_second_build_finds_everything_done(project, capsys):
         assert os.readlink(project / "data" / name) == str(folder / name)
 
 
-def test_other_settings_need_overwrite_and_are_refused_before_anything_changes(tmp_path, capsys):
+def test_other_settings_need_overwrite(tmp_path, capsys):
     write_data(tmp_path)
     assert run(capsys, *build_words(tmp_path))[0] == 0
     files = [path for path in (tmp_path / "project").rglob("*") if path.is_file()]
@@ -66,7 +66,7 @@ def test_a_sample_is_shown_with_its_neighbors(project, capsys):
     assert [(chunk["start"], len(chunk["neighbors"])) for chunk in told["chunks"]] == [(0, 3), (16, 3)]
 
 
-def test_a_project_is_what_was_made_until_a_file_changes(project, capsys):
+def test_verify_finds_a_changed_file(project, capsys):
     head = f"{project}: ok: all files and all recomputed blocks are unchanged"
     assert run(capsys, "retro", "verify", project, "--task-validate", 1)[1].startswith(head)
     [path] = project.glob("query/train_*/*.hdf5")
@@ -89,7 +89,7 @@ def test_a_project_is_what_was_made_until_a_file_changes(project, capsys):
         (["show", ".", "--sample", 0], "no file `./config.json`"),
     ],
 )
-def test_what_is_not_there_is_said(words, message, project, capsys):
+def test_missing_projects_are_errors(words, message, project, capsys):
     status, out, err = run(capsys, "retro", *(project if word == "PROJECT" else word for word in words))
     assert (status, out) == (1, "")
     assert message in err

@@ -43,7 +43,7 @@ def make(folder, *, prefixes=("books",), num_samples=4, queried=None, neighbors=
     return dataset, neighbors
 
 
-def test_neighbors_come_with_what_follows_them_in_their_document(tmp_path):
+def test_neighbors_include_the_following_chunk(tmp_path):
     neighbors = [[0, 1, 5], [2, 3, 5], [5, -1, 5], [-1, -1, -1]]
     dataset, _ = make(tmp_path, num_samples=2, queried=2, neighbors=neighbors)
     first, second = dataset[0], dataset[1]
@@ -61,7 +61,7 @@ def test_neighbors_come_with_what_follows_them_in_their_document(tmp_path):
 
 
 @pytest.mark.parametrize(("retrieved", "num_neighbors", "block_size"), [(1, 3, 1), (2, 1, 3), (3, 3, 100)])
-def test_samples_are_those_of_the_slow_twin(tmp_path, retrieved, num_neighbors, block_size):
+def test_samples_match_the_slow_reference(tmp_path, retrieved, num_neighbors, block_size):
     dataset, neighbors = make(tmp_path, retrieved=retrieved, num_neighbors=num_neighbors, block_size=block_size)
     for number in range(len(dataset)):
         sample = dataset[number]
@@ -76,7 +76,7 @@ def test_samples_are_those_of_the_slow_twin(tmp_path, retrieved, num_neighbors, 
 
 
 @pytest.mark.parametrize("prefixes", [pytest.param(["books"], marks=pytest.mark.slow), ["books", "more", "again"]])
-def test_every_way_to_samples_gives_the_same(tmp_path, prefixes):
+def test_all_ways_to_read_samples_agree(tmp_path, prefixes):
     dataset, _ = make(tmp_path, prefixes=prefixes, num_samples=7)
     assert "worker processes give the samples" in check_dataset(dataset).passed
     batch = dataset.batch(range(len(dataset)))
@@ -89,7 +89,7 @@ def test_every_way_to_samples_gives_the_same(tmp_path, prefixes):
     assert equal_samples(pickle.loads(pickle.dumps(dataset)).batch([5, 1]), dataset.batch([5, 1]))
 
 
-def test_samples_after_those_with_neighbors_are_the_first_again(tmp_path):
+def test_samples_wrap_around(tmp_path):
     dataset, _ = make(tmp_path, num_samples=5, queried=3)
     assert equal_samples(dataset.batch([4, 3]), dataset.batch([1, 0]))
     assert equal_samples(dataset[-1], dataset[(len(dataset) - 1) % 3])

@@ -85,6 +85,6 @@ def test_it_never_goes_online():
     assert run(OFFLINE).strip() == "(1, 256) False False"
 
 
-def test_vectors_are_those_of_the_library():
+def test_vectors_match_the_library():
     found = json.loads(run(THEIRS, FOLDER, text=json.dumps(TEXTS)))
     assert np.allclose(WordLlama().embed(TEXTS), np.array(found), rtol=0, atol=1e-6)

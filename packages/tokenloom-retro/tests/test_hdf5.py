@@ -24,7 +24,7 @@ def path(tmp_path):
     return path
 
 
-def test_what_lies_in_one_piece_is_a_view_of_the_file(path):
+def test_contiguous_arrays_are_views_of_the_file(path):
     array = open_array(path, "rows", shape=(None, 5))
     assert array.tolist() == ROWS.tolist()
     assert not array.flags.writeable

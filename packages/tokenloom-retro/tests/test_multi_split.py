@@ -64,7 +64,7 @@ def test_texts_are_those_of_gpt_samples(tmp_path, rng):
 
 @pytest.mark.parametrize(("pad", "filler"), [(None, -1), (3, 3), (EOD, EOD)])
 @pytest.mark.filterwarnings("ignore:pad id 9 is also another special token")
-def test_a_text_that_is_too_short_is_filled_up(prefix, pad, filler):
+def test_short_texts_are_padded(prefix, pad, filler):
     changes = {"drop_last_partial_validation_sequence": False, "tokenizer": StandInTokenizer(pad=pad)}
     texts = make_texts(prefix, split=Split.valid, sequence_length=30, **changes)
     assert texts[0]["text"][-18:].tolist() == [filler] * 18
@@ -82,7 +82,7 @@ def test_a_text_that_is_too_short_is_filled_up(prefix, pad, filler):
         ("1,0,0", "0,1,0", [None, None, None]),
     ],
 )
-def test_a_split_has_the_documents_that_both_give_it(split, preprocessing, matrix):
+def test_a_split_has_the_documents_of_both_splits(split, preprocessing, matrix):
     settings = make_settings("corpus", split=split, split_preprocessing=preprocessing)
     assert settings.split_matrix == matrix
 

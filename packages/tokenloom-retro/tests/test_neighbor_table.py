@@ -29,7 +29,7 @@ def test_chunks_without_neighbors_are_errors(tmp_path, number):
 
 
 @pytest.mark.parametrize("wrong", [8, 2**40, -2])
-def test_neighbors_beyond_the_database_are_told(tmp_path, wrong):
+def test_neighbors_outside_the_database_are_errors(tmp_path, wrong):
     neighbors = NEIGHBORS.copy()
     neighbors[3] = [2, wrong, 1]
     folder = tmp_path / "train_x"

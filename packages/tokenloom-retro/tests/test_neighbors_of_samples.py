@@ -75,7 +75,7 @@ def test_fewer_neighbors_than_samples_are_errors(prepared):
     assert train[10]["neighbor_chunks"].shape == (2, 2, 2)
 
 
-def test_a_tokenizer_with_fewer_ids_is_told(tmp_path):
+def test_a_tokenizer_with_fewer_ids_is_an_error(tmp_path):
     prepared = Prepared(tmp_path, tokenizer=StandInTokenizer(vocab_size=40))
     with pytest.raises(TokenizerError, match=r"out of range: the tokenizer has 40 ids\nhint: use the tokenizer that"):
         prepared.read()
@@ -116,7 +116,7 @@ def check(folder, path, dataset, key="train", num_samples=20):
     check_neighbor_folder(RetroProject(folder), path, key, dataset, num_samples=num_samples, chunk_length=CHUNK_LENGTH)
 
 
-def test_a_split_with_other_documents_is_refused(folder):
+def test_a_split_with_other_documents_is_an_error(folder):
     path = made_for(folder, samples(folder, "valid"), "valid")
     dataset = samples(folder, "valid", split="9,1,0")
     expected = r"expected documents \[0.8, 1\) of the data, found \[0.9, 1\): `split` differs"

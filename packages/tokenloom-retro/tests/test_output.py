@@ -32,7 +32,7 @@ def files_of(folder: Path) -> dict[str, str]:
     return {name: text for name, text in found.items() if name != MANIFEST}
 
 
-def test_a_manifest_says_what_is_there(tmp_path: Path):
+def test_content_of_a_manifest(tmp_path: Path):
     manifest = publish(tmp_path, "one", "")
     assert json.loads((tmp_path / MANIFEST).read_text()) == {
         "version": 1,
@@ -51,7 +51,7 @@ def test_a_manifest_says_what_is_there(tmp_path: Path):
     assert output_at(tmp_path, {"of": (1, 2)}).finished() == manifest
 
 
-def test_what_is_there_is_replaced_only_when_it_may_be_and_then_as_a_whole(tmp_path: Path):
+def test_existing_output_is_replaced_only_with_overwrite(tmp_path: Path):
     publish(tmp_path, "a", "b", "c")
     with pytest.raises(OutputExistsError, match=r"`.*0\.txt` exists, and was made with other settings"):
         publish(tmp_path, "new", identity={"of": "else"})

@@ -31,7 +31,7 @@ REFERENCE = {
 }
 
 
-def test_a_project_of_the_reference_tells_evaluations(tmp_path: Path):
+def test_projects_of_the_reference(tmp_path: Path):
     (tmp_path / "config.json").write_text(json.dumps(REFERENCE))
     found = recorded_settings(RetroProject(tmp_path))
     assert found.build.sizes == (1000, 5 * 30, 30)  # evaluations before the first of 100 steps and after each 25

@@ -19,7 +19,7 @@ def chunk(text, *neighbors, start=0):
     return {"start": start, "stop": start + 64, "text": text, "neighbors": neighbors}
 
 
-def test_neighbors_stand_below_their_chunk():
+def test_neighbors_are_printed_below_their_chunk():
     found = sample(
         chunk("first line\nsecond\n", (retrieved("near"), retrieved("after it", start=128, stop=129)), ()),
         chunk("end[EOD]", (retrieved("last"),), start=64),
@@ -45,7 +45,7 @@ def test_neighbors_stand_below_their_chunk():
     ]
 
 
-def test_texts_cannot_drive_a_terminal():
+def test_terminal_escapes_are_shown_as_text():
     found = sample(chunk("a\x1b[2Jb\rc\td\n\n\u202ee", (retrieved("\x07"),)))
     lines = list(retro_lines(found, Look(width=20)))
     text = "\n".join(lines)

@@ -23,7 +23,7 @@ def spans_of(lengths, ends, chunk_length, **more):
 
 
 @given(st.lists(st.lists(st.integers(0, EOD), max_size=20), max_size=20), st.integers(1, 25))
-def test_chunks_are_those_of_the_slow_twin(documents, chunk_length):
+def test_chunks_match_the_slow_reference(documents, chunk_length):
     ends = [bool(tokens) and tokens[-1] == EOD for tokens in documents]
     found = spans_of([len(tokens) for tokens in documents], ends, chunk_length)
     assert [tuple(row) for row in found.tolist()] == chunk_rows(documents, EOD, chunk_length)
@@ -39,7 +39,7 @@ def test_a_chunk_without_tokens_for_the_embedder_is_invalid():
     assert [num_train_chunks(block.chunks_valid, number) for number in (0, 6, 7, 8, 99)] == [0, 1, 1, 3, 3]
 
 
-def test_documents_of_several_sequences_are_told_where_they_are(tmp_path: Path):
+def test_documents_of_several_sequences_are_errors(tmp_path: Path):
     pair = IndexedDataset(write_sentences(tmp_path / "data", [[[1]], [], [[2], [3], [4]], []]))
     lengths, ends = documents_in(pair, 0, 1, eod=EOD)
     assert (lengths.tolist(), ends.tolist()) == ([1], [False])

@@ -57,9 +57,7 @@ def test_neighbors_are_the_nearest_chunks_of_other_documents(tmp_path: Path, rng
 
 
 @pytest.mark.slow
-def test_two_builds_are_the_same_and_nothing_is_made_twice(
-    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-):
+def test_builds_are_equal_and_resumed(tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # for processes, which import the embedder
     corpora = project(tmp_path / "one", rng)
     other = copy_of(corpora, tmp_path / "two")
@@ -109,7 +107,7 @@ def test_a_changed_byte_is_found_anywhere(made: RetroProject, rng: np.random.Gen
 
 
 @pytest.mark.slow
-def test_an_embedder_that_gives_other_vectors_under_the_same_name(made: RetroProject):
+def test_a_changed_embedder_of_the_same_name_is_found(made: RetroProject):
     problems = verify(made, embedder=ShiftedEmbedder())
     assert any(each.endswith("chunks 0 to 9 differ when recomputed") for each in problems)
     assert any("`" + made.index_folder("faiss-par-add", "Flat") in each for each in problems)
@@ -133,9 +131,7 @@ def test_empty_chunks_and_single_documents_have_no_neighbors(tmp_path: Path, doc
 
 
 @pytest.mark.slow
-def test_data_that_were_replaced_are_noticed_and_nothing_of_the_old_ones_stays(
-    tmp_path: Path, rng: np.random.Generator
-):
+def test_replaced_data_are_noticed_and_rebuilt(tmp_path: Path, rng: np.random.Generator):
     made, fresh = project(tmp_path / "old", rng), project(tmp_path / "new", rng)
     build(made)
     copy_of(fresh, tmp_path / "old")

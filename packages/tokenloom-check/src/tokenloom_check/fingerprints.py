@@ -79,7 +79,6 @@ class SampleCutter:
         return [_sample(self._row(batch, number, count, ""), "batch") for number in range(count)]
 
     def _row(self, value: Any, number: int, count: int, name: str) -> Any:
-        """Returns row `number` of all columns with `count` rows."""
         if isinstance(value, Mapping):
             columns = {key: (column, f"{name}[{key!r}]") for key, column in value.items()}
             kept = {key: pair for key, pair in columns.items() if _has_rows(pair[0], count)}

@@ -69,7 +69,7 @@ class IsolationCheck:
     """The result of one check."""
 
     name: str  # a key of `QUESTIONS`
-    result: Literal["apart", "leak", "not run"] = "apart"  # "apart", "leak" or "not run"
+    result: Literal["apart", "leak", "not run"] = "apart"
     words: str = ""  # a paragraph about the leak, or why the check was not run; "" for "apart"
     probed: int = 0  # number of documents that were probed
     largest: float | None = None  # the largest difference or gradient within the limit
@@ -87,8 +87,7 @@ class IsolationReport:
     num_padding: int
     source: str  # where document boundaries came from: the name of an array, or `documents=`
     checks: tuple[IsolationCheck, ...]  # in the order of `QUESTIONS`
-    # limits of the result, such as random numbers, non-deterministic kernels or unchecked outputs
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # limits of the result, such as random numbers or unchecked outputs
 
     @property
     def ok(self) -> bool:

@@ -73,7 +73,7 @@ def _section(section: ShownSection, runs: Sequence[Markup], level: int) -> Marku
 
 
 def _run(run: TokenRun, slot: int, announced: str, *, tokens: bool) -> Sequence[Markup]:
-    """Renders a run of tokens, preceded by hidden words for its style."""
+    """Renders a run of tokens; hidden words before it announce its style to screen readers."""
     first = run[0]
     is_padding = first.kind in PADDING
     words = [first.teaching] if first.teaching not in ("", announced) else []

@@ -28,7 +28,7 @@ def check_harmless(page) -> None:
     assert not [text for text in texts if CONTROLS.search(text)]
 
 
-def test_hostile_texts_are_texts_in_every_view(pages, explorer):
+def test_hostile_texts_are_escaped_in_every_view(pages, explorer):
     page = pages.open(explorer.server.url)
     for address, text in (
         ("documents", "<script>globalThis.owned"),
@@ -50,7 +50,7 @@ def test_hostile_texts_are_texts_in_every_view(pages, explorer):
     pages.picture(page, "explorer-hostile", whole=False)
 
 
-def test_an_error_is_told_in_its_place_and_tried_again(pages, explored):
+def test_errors_are_shown_and_can_be_retried(pages, explored):
     broken = threading.Event()
     broken.set()
     views = views_of(explored.run(consumed=240))

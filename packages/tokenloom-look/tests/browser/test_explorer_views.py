@@ -71,7 +71,7 @@ def test_a_position_is_opened_token_by_token(opened, explorer):
     expect(detail(page)).to_have_text("position 4")
 
 
-def test_the_overview_has_all_that_a_report_has(opened, explorer):
+def test_the_overview_has_all_sections_of_a_report(opened, explorer):
     page = opened()
     sections = [explorer("section", id=each["id"]) for each in explorer("target")["sections"]]
     told = [each for each in sections if each["html"] or each["charts"]]
@@ -87,7 +87,7 @@ def test_the_overview_has_all_that_a_report_has(opened, explorer):
     assert page.evaluate("document.scrollingElement.scrollTop") == 0
 
 
-def test_from_the_overview_to_a_document_to_where_it_is_read_and_back(opened):
+def test_links_between_overview_documents_and_positions(opened):
     page = opened()
     expect(page.locator("h1")).to_have_text("Overview")
     page.get_by_role("link", name="Samples", exact=True).click()
@@ -127,7 +127,7 @@ def test_jumps_lead_to_what_was_named(opened):
         expect(detail(page)).to_be_focused()
 
 
-def test_a_search_shows_what_it_finds_and_leads_there(opened):
+def test_search_results_link_to_documents(opened):
     page = opened("#/search")
     page.get_by_label("Search text").fill("A document of many pages")
     page.keyboard.press("Enter")
@@ -144,7 +144,7 @@ def test_a_search_shows_what_it_finds_and_leads_there(opened):
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_views_are_readable_by_all_in_light_dark_and_narrow(opened, pages, view):
+def test_views_are_accessible_in_light_dark_and_narrow(opened, pages, view):
     page = opened(f"#/{view}{VIEWS[view]}", height=480)
     waiting = page.locator(".waiting, [aria-busy=true], .search-form button:text('Stop')")
     expect(page.locator("nav [aria-current=page]")).to_have_text(view.capitalize())

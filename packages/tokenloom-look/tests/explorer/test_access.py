@@ -32,7 +32,7 @@ def token_in(reply: Reply) -> str:
     return reply.body.partition(b'name="token" content="')[2].partition(b'"')[0].decode()
 
 
-def test_the_address_with_the_token_hands_it_to_the_page_and_to_no_cookie(ask):
+def test_the_token_reaches_the_page_and_no_cookie(ask):
     reply = ask.send(f"/?token={ask.server.access.token}", token=None)
     assert (reply.status, token_in(reply)) == (200, ask.server.access.token)
     assert "set-cookie" not in reply.headers
@@ -89,7 +89,7 @@ def test_any_port_is_allowed_and_any_address_if_the_server_listens_everywhere():
 @pytest.mark.parametrize(
     "headers", [{"Origin": "http://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "same-site"}]
 )
-def test_other_sites_are_refused_even_with_the_token_and_the_own_page_is_not(ask, headers):
+def test_other_sites_are_refused_even_with_the_token(ask, headers):
     for path in ("/api/told", f"/?token={ask.server.access.token}"):
         reply = ask.send(path, headers=headers)
         assert (reply.status, reply.json()["error"]) == (403, "requests from other sites are not allowed")

@@ -40,7 +40,7 @@ def test_an_answer_is_json_that_a_browser_reads_exactly(ask):
 
 
 @pytest.mark.parametrize(("kind", "status"), [("config", 400), ("there", 404), ("store", 503)])
-def test_errors_are_answers_without_secrets(ask, kind, status):
+def test_error_responses_have_no_secrets(ask, kind, status):
     reply = ask.send(f"/api/fails?kind={kind}")
     assert reply.status == status
     assert reply.json() == {"error": "http://…@host/key was refused", "hint": "look elsewhere"}

@@ -57,7 +57,7 @@ TEXTS = ["the cat sat on the mat", "breathe cats sat", "nothing", "ha ha ha", ""
 
 
 @pytest.mark.parametrize("text", ["the cat sat on the mat", " cat", "ha", "é"])
-def test_a_text_is_found_where_documents_have_it_however_they_are_cut(tmp_path, text):
+def test_texts_are_found_across_token_boundaries(tmp_path, text):
     tokenizer = Greedy()
     session = session_of(write_corpus(tmp_path / "a", map(tokenizer.tokenize, TEXTS)), tokenizer=tokenizer)
     found = found_all(session, text=text)
@@ -71,7 +71,7 @@ def test_a_text_is_found_where_documents_have_it_however_they_are_cut(tmp_path, 
     assert per_document == list(counts.values())
 
 
-def test_the_answer_says_how_it_looked_and_shows_the_match_as_text(ask_pair):
+def test_search_results_have_method_and_context(ask_pair):
     found = asked_on(ask_pair, text="alert(1)")
     [match] = found["matches"]
     assert match["document"] == 3

@@ -46,7 +46,7 @@ def test_a_pair_has_documents_and_a_run_has_positions(ask_pair, ask_run, corpora
     assert [source["name"] for source in run["sources"]] == ["web", "code"]
 
 
-def test_sections_are_those_of_the_report_made_one_by_one(ask_pair):
+def test_sections_of_the_report_are_loaded_one_by_one(ask_pair):
     listed = ask_pair("target")["sections"]
     assert {"id": "documents", "title": "Documents and tokens"} in listed
     found = ask_pair("section", id="documents")
@@ -56,7 +56,7 @@ def test_sections_are_those_of_the_report_made_one_by_one(ask_pair):
     assert ask_pair.error("section", id="../x") == (404, "no section '../x'")
 
 
-def test_hostile_text_is_text(ask_pair):
+def test_hostile_text_is_escaped(ask_pair):
     preview = ask_pair("documents", first=3, count=1)["rows"][0]["preview"]
     assert preview.startswith("<script>alert(1)</script>\\x1b[31m \\u202e txt.exe &amp; café 中文")
     drawn = ask_pair("document", document=3)
@@ -67,7 +67,7 @@ def test_hostile_text_is_text(ask_pair):
     assert "<script>alert(1)</script>" in text.replace("\n", "")
 
 
-def test_a_document_by_tokens_joins_to_the_whole(ask_pair):
+def test_tokens_of_a_document_join_to_its_text(ask_pair):
     whole = ask_pair("document", document=0)
     parts = [ask_pair("document", document=0, first=first, count=10) for first in range(0, whole["num_tokens"], 10)]
     ids = [number for part in parts for number in re.findall("data-id=([0-9]+)", part["html"])]
@@ -92,7 +92,7 @@ def test_without_a_tokenizer_ids_are_shown(ask_ids):
     assert ask_ids("document", document=1)["num_tokens"] == 0
 
 
-def test_a_page_of_samples_says_where_they_are_from(ask_run, corpora):
+def test_samples_name_their_documents(ask_run, corpora):
     page = ask_run("positions", first=8, count=3)
     assert (page["total"], [row["position"] for row in page["rows"]]) == (60, [8, 9, 10])
     run = Run.open(corpora.path("run.toml"))
@@ -115,7 +115,7 @@ def test_a_position_is_drawn_with_its_spans(ask_run, corpora):
     assert found["html"].count("data-id=") == 33
 
 
-def test_recorded_losses_are_shown_with_how_high_they_are(corpora, tmp_path):
+def test_recorded_losses_are_shown(corpora, tmp_path):
     run = Run.open(corpora.path("run.toml"))
     with LossRecorder(tmp_path) as recorder:
         recorder.append(range(60), [{7: 40.0, 8: 120.0, 9: math.nan}.get(position, 33.0) for position in range(60)])

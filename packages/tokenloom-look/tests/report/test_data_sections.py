@@ -61,7 +61,7 @@ def tokens_of(*words: str, tokenizer: str | None = "byte"):
     return tokens_section(open_target(list(words), tokenizer=tokenizer), ReportOptions())
 
 
-def test_tokens_are_told_by_their_texts(write_pair):
+def test_tokens_are_shown_as_text(write_pair):
     section = tokens_of(write_pair([[*b"abcdefg <", EOD]] * 50))
     words = words_of(section.html)
     assert "tokens per byte of text 1.000" in words
@@ -71,7 +71,7 @@ def test_tokens_are_told_by_their_texts(write_pair):
     assert section.findings == []
 
 
-def test_odd_tokens_are_told(write_pair):
+def test_odd_tokens_are_findings(write_pair):
     findings = tokens_of(write_pair([[*b"aaaaaaaab"]] * 50)).findings
     assert re.fullmatch(r"None of \d+ documents in the sample end with EOD\.", findings[0])
     assert re.fullmatch(r"Token 97, 'a', is 8.*% of all tokens in the sample\.", findings[1])
@@ -79,7 +79,7 @@ def test_odd_tokens_are_told(write_pair):
     assert re.fullmatch(r"Only [\d.]+% of \d+ documents in the sample end with EOD\.", half[0])
 
 
-def test_the_maker_is_told(corpus):
+def test_provenance_is_shown(corpus):
     section = made_by_section(open_target([corpus]), ReportOptions())
     words = words_of(section.html)
     assert "tokenizer byte" in words
@@ -88,7 +88,7 @@ def test_the_maker_is_told(corpus):
     assert section.findings == []
 
 
-def test_what_does_not_agree_is_told(write_pair, corpus, make_corpus):
+def test_contradictions_are_findings(write_pair, corpus, make_corpus):
     bare, other = write_pair([1], "bare"), make_corpus("other", append_eod=False)
     section = made_by_section(open_target([corpus, other, bare]), ReportOptions())
     assert section.html.count("<h3>") == 2
@@ -99,7 +99,7 @@ def test_what_does_not_agree_is_told(write_pair, corpus, make_corpus):
     ]
 
 
-def test_records_are_told_by_what_became_of_them(corpus):
+def test_records_are_counted_by_outcome(corpus):
     section = input_section(open_target([corpus]), ReportOptions())
     words = words_of(section.html)
     assert "read 13 100% kept 8 61.5% rejected: unusable 3 23.1%" in words
@@ -121,7 +121,7 @@ def ids_of(text: str) -> list[int]:
     return [*text.encode(), EOD]
 
 
-def test_the_first_sample_is_shown_and_drawn_ones(write_pair):
+def test_the_first_and_some_random_samples_are_shown(write_pair):
     target = target_of(write_pair([ids_of("some words")] * 40))
     found = samples_section(target, ReportOptions(num_samples_shown=3))
     words = words_of(found.html)
@@ -140,7 +140,7 @@ def test_the_odd_documents_are_shown(write_pair):
     assert words.count("Random document") >= 3
 
 
-def test_of_long_documents_and_samples_the_beginning_is_shown(write_pair):
+def test_long_documents_and_samples_are_cut(write_pair):
     target = target_of(write_pair([ids_of("x" * 5000)]), length=4000)
     assert "4,701 more tokens are not shown." in shown_documents_section(target, ReportOptions()).html
     assert "3,401 more tokens are not shown." in samples_section(target, ReportOptions()).html
@@ -158,7 +158,7 @@ def counted(*lengths: int) -> DocumentLengths:
 
 
 @given(LENGTHS)
-def test_counts_are_those_of_all_lengths(lengths):
+def test_counts_match_all_lengths(lengths):
     found = counted(*lengths)
     assert found.num_tokens == sum(lengths)
     filled = [length for length in lengths if length]

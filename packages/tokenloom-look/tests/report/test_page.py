@@ -40,7 +40,7 @@ def text_of(target, *sections: Section, when: float | None = None) -> str:
     return page(target, sections, when=when).decode()
 
 
-def test_a_page_says_what_it_is_about_and_what_is_in_it(target):
+def test_a_page_has_a_title_and_contents(target):
     found = text_of(target, Section(id="one", title="One", html="<p>words</p>"), when=0.0)
     assert f"<h1>{target.name}</h1>" in found
     assert '<time datetime="1970-01-01T00:00:00Z">1970-01-01 00:00 UTC</time>' in found
@@ -63,7 +63,7 @@ def test_charts_have_data_and_a_sentence_for_those_without_scripts(target):
     assert "<noscript><h3>Lengths</h3><p>Most are short.</p>" in found
 
 
-def test_nothing_is_loaded_and_only_what_is_named_runs(target):
+def test_nothing_is_loaded_and_only_named_scripts_run(target):
     found = text_of(target, Section(id="one", title="One", html=""))
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', found)[1]
     assert policy.startswith("default-src 'none'; script-src 'sha256-")

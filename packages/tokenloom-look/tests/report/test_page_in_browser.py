@@ -63,7 +63,7 @@ def test_a_report_is_accessible(pages, reported, look):
         pages.check_accessible(page)
 
 
-def test_hostile_data_are_texts_and_nothing_is_asked_for(pages, reported):
+def test_hostile_data_are_escaped_and_nothing_is_requested(pages, reported):
     page = pages.open(reported)
     assert page.title().endswith("corpus<b>_text_document - tokenloom report")
     assert page.locator("img, iframe, object, embed, form, base, b, link").count() == 0
@@ -75,7 +75,7 @@ def test_hostile_data_are_texts_and_nothing_is_asked_for(pages, reported):
     assert [address for address in pages.requests if not address.startswith(("file:", "data:"))] == []
 
 
-def test_without_scripts_words_tables_and_sentences_on_charts_are_there(chromium, reported):
+def test_a_report_is_complete_without_scripts(chromium, reported):
     with chromium.driven() as browser, contextlib.closing(browser.new_context(java_script_enabled=False)) as context:
         page = context.new_page()
         page.goto(reported.as_uri())

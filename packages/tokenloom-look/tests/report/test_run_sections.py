@@ -24,7 +24,7 @@ WEB, CODE = source("web", 80), source("code", 2)
 TWO = [segment(0, 60, [1, 0]), segment(60, 40, [3, 1], stage="decay")]
 
 
-def test_stages_are_told_and_the_blend_is_drawn():
+def test_stages_and_blend():
     found = made(stages_section, locked([WEB, CODE], TWO))
     words = words_of(found.html)
     assert "positions 100 tokens of samples 1,000" in words
@@ -43,7 +43,7 @@ def test_stages_are_told_and_the_blend_is_drawn():
     assert code[xs == 60].tolist() == [0, code[xs == 60][1]]  # a step, not a slope
 
 
-def test_passes_are_drawn_and_repetition_is_told():
+def test_passes_and_repetition():
     found = made(passes_section, locked([WEB, CODE, source("idle", 3)], TWO))
     words = words_of(found.html)
     assert "web 1.12 1,602 900 700 2" in words
@@ -55,7 +55,7 @@ def test_passes_are_drawn_and_repetition_is_told():
     assert passes.summary == "Passes at the end, most often read sources first: code 5.00, web 1.12."
 
 
-def test_what_is_held_out_and_denied():
+def test_held_out_and_denied_documents():
     held = replace(pair(1000, name="a"), num_documents=1000, held_blocks=2, held_tokens=500)
     some = replace(pair(1000, name="b"), held_documents=7, held_tokens=90)
     denials = (LockedDenial(start=5, documents=((0, (1, 2, 3)),)),)
@@ -72,7 +72,7 @@ def run_of(folder, stages=CHANGED, head=HEAD, eod=5) -> Run:
     return Run.open(write_toml(folder, stages, head=head), tokenizer=Words(eod=eod))
 
 
-def test_all_counts_are_those_of_the_ledger(tmp_path):
+def test_counts_match_the_ledger(tmp_path):
     run = run_of(tmp_path, CHANGED + DENIED)
     found = made(ledger_section, target_of(run))
     words, ledger = words_of(found.html), run.ledger()
@@ -92,7 +92,7 @@ def target(*words: str, length: int) -> Target:
     return open_target(list(words), settings=SampleSettings(sequence_length=length))
 
 
-def test_fill_is_that_of_best_fit_packs_and_windows_cut_by_chance(write_pair):
+def test_fill_of_best_fit_packs_and_random_windows(write_pair):
     lengths = [3, 9, 4, 2, 0, 20]
     found = made(packing_section, target(write_pair(lengths), length=8))
     report = best_fit_report(np.array(lengths, dtype=np.int32), sequence_length=8)

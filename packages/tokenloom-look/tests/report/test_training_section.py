@@ -46,7 +46,7 @@ def add_worker(folder: Path, *, touched: float) -> None:
     os.utime(lock, (touched, touched))
 
 
-def test_a_job_at_work_is_told(folder):
+def test_a_running_job_is_reported(folder):
     add_worker(folder, touched=NOW - 2)
     section = section_of(folder)
     words = words_of(section.html)
@@ -62,7 +62,7 @@ def test_a_job_at_work_is_told(folder):
 TARGET = locked([source("web", 9)], [segment(0, 6, [1])])
 
 
-def test_numbers_of_a_loop_are_drawn_over_its_steps(tmp_path):
+def test_statistics_are_drawn_over_steps(tmp_path):
     write = JsonLinesWriter(tmp_path / "train.jsonl")
     for step, waited in ((0, 0.0), (10, 2.0), (20, 12.0)):
         wait = DataWait(num_batches=step, total_seconds=waited, longest_seconds=waited)
@@ -101,7 +101,7 @@ FOUND = {
 }
 
 
-def test_what_was_found_is_shown_side_by_side_as_text(tmp_path):
+def test_passages_are_shown_side_by_side(tmp_path):
     path = tmp_path / "found.json"
     path.write_text(json.dumps(FOUND))
     section = made(contamination_section, TARGET, contamination=str(path))

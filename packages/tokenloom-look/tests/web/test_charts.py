@@ -32,7 +32,7 @@ def open_table(where):
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_all_kinds_look_well_and_can_be_read_by_all(pages, drawn, look):
+def test_all_kinds_of_charts_are_drawn_and_accessible(pages, drawn, look):
     page = drawn(*gallery(), **LOOKS[look])
     assert page.locator(".uplot canvas").count() == len(gallery()) - 1
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -75,7 +75,7 @@ def test_a_table_has_the_numbers(drawn):
     assert page.get_by_role("caption").text_content() == "A chart of lines: 100 of 1,000 rows"
 
 
-def test_names_are_texts_and_nothing_else(drawn):
+def test_names_are_escaped(drawn):
     evil = "<img src=x onerror=\"document.title='gone'\"></script><script>document.title='gone'</script>"
     texts = dict.fromkeys(("title", "summary", "note", "x_label", "y_label"), evil)
     page = drawn(chart(x=[0, 1], series={evil: [1, 2]}, marks=[{"x": 0, "label": evil}], **texts))

@@ -192,7 +192,7 @@ def individual_chunks(
 
 
 def individual_document_offsets(project: RetroProject, prefix: str, *, number: int) -> NDArray[np.uint64]:
-    """Returns dataset, document, and number of chunks up to its end, for each document: uint64[num_documents, 3]."""
+    """Returns rows (dataset, document, number of chunks up to its end) of all documents: uint64[num_documents, 3]."""
     offsets, num_chunks = [np.empty((0, 3), dtype=np.uint64)], 0
     for path in individual_paths(project, prefix):
         part = open_rows(path, "doc_offsets", columns=2).astype(np.uint64)

@@ -43,7 +43,7 @@ def build(prefix, kind=MultiSplitGPTDataset, **changes):
     return BlendedMegatronDatasetBuilder(kind, [6, 0, 0], lambda: True, config).build()[0]
 
 
-def test_a_query_of_a_users_own_is_called(prefix):
+def test_a_custom_query_is_called(prefix):
     class Marked(MultiSplitGPTDataset):
         def _query_document_sample_shuffle_indices(self, idx):
             text, documents, *_ = super()._query_document_sample_shuffle_indices(idx)
@@ -71,7 +71,7 @@ def test_a_missing_setting_is_an_assertion_error(prefix, name):
         settings(([prefix], None), **{name: None})
 
 
-def test_a_program_of_the_reference_gets_its_batches(tmp_path):
+def test_a_program_written_for_the_reference_runs(tmp_path):
     documents = [[number, 2, 3, 4, 5, 6, EOD] for number in range(10, 40)]
     project = write_project(tmp_path / "project", {"corpus": documents, "more": documents})
     blend = [os.path.join(project, "data", prefix) for prefix in ("corpus", "more")], [2.0, 1.0]
