@@ -215,11 +215,10 @@ def _short(value: float) -> float | int:
 
 
 def kept_points(ys: NDArray[Any], *, most: int = MOST_POINTS) -> NDArray[np.int64]:
-    """Chooses the points to draw: int64[num_kept], ascending, with the minimum and maximum of each stretch of each
-    line.
+    """Chooses the points to draw: int64[num_kept], ascending.
 
-    A spike of one point is kept, and so are the first and the last point. `ys` is numbers[num_points] or [num_lines,
-    num_points]; NaN for a gap.
+    Keeps the first and last point, and the minimum and maximum of each stretch of each line. `ys` is
+    numbers[num_points] or [num_lines, num_points]; NaN for a gap.
     """
     lines = np.atleast_2d(ys)
     num_lines, num_points = lines.shape
