@@ -122,12 +122,12 @@ ConfigError: neither `batch_size` nor a sampler given
 hint: pass `batch_size`, such as `batch_size=8`
 
 >>> ThreadLoader(range(20), 8)
-ConfigError: 8 is not a sampler, which yields the positions of each batch
+ConfigError: 8 is not a sampler: it must yield lists of positions
 hint: pass the samples per batch as `batch_size=8`
 
 >>> ThreadLoader(range(20), [[1]], batch_size=8)
-ConfigError: a sampler excludes `batch_size`, `data_parallel_rank` and `data_parallel_size`
-hint: leave these out, or leave out the sampler
+ConfigError: `batch_size`, `data_parallel_rank` and `data_parallel_size` cannot be passed with a sampler
+hint: leave out these arguments, or the sampler
 
 >>> ThreadLoader(range(20), batch_size=30)
 ConfigError: 20 samples are too few for a batch of 30 on each of 1 ranks

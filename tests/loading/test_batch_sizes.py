@@ -75,7 +75,7 @@ WRITTEN = "write `THRESHOLD:BATCH_SIZE` items, such as `0:768 250B:1536`"
         ),
         (
             *("0:8 250B:16", "item 2 '250B:16' at column 5"),
-            ": the threshold has a suffix, which needs a sequence length",
+            ": a threshold with a suffix needs a sequence length",
             "pass `sequence_length`, or write the threshold as a number of samples",
         ),
     ],

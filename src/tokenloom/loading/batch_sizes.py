@@ -1,4 +1,4 @@
-"""Global batch sizes that change during a run, and the step, rank and micro-batch that read each position.
+"""Global batch sizes that change during a run, and the step, rank and micro-batch in which each position is read.
 
 The global batch size depends only on the consumed samples. A step keeps the size it starts with.
 """
@@ -29,7 +29,7 @@ _EXAMPLE = "write `THRESHOLD:BATCH_SIZE` items, such as `0:768 250B:1536`"
 
 
 def count_chunks(size: int, chunk: int, *, where: str = "") -> int:
-    """Returns the number of chunks in a global batch; a chunk is one micro-batch of each rank."""
+    """Returns the number of chunks in a global batch; a chunk is one micro-batch per rank."""
     num_chunks, rest = divmod(size, chunk)
     if rest or not num_chunks:
         message = f"global batch size {size}{where}: not a multiple of micro_batch_size * data_parallel_size = {chunk}"
@@ -60,7 +60,7 @@ class BatchSizes:
         data_parallel_size: int,
         decrease_batch_size_if_needed: bool = False,
     ) -> int:
-        """Returns the micro-batches per rank in the step that starts after all ranks consumed `consumed_samples`.
+        """Returns the number of micro-batches per rank in the step that starts after `consumed_samples` samples.
 
         `decrease_batch_size_if_needed` ignores a remainder that is too small for one micro-batch of each rank.
         """
@@ -84,7 +84,7 @@ class BatchSizes:
         return first_step + (position - start) // size
 
     def phases(self) -> Iterator[tuple[int, int, int]]:
-        """Yields (first step, first position, global batch size) of each range of steps with one size."""
+        """Yields (first step, first position, global batch size) of each range of steps with the same size."""
         step = start = 0
         for (_, size), (change, _) in pairwise([*self.sizes, (_LARGEST, 0)]):
             if start < change:
@@ -122,7 +122,7 @@ class BatchSizeSchedule(BatchSizes):
 
         Each item is a threshold, a colon, and the global batch size from that threshold on; blanks or commas separate
         items. Suffixes K, M, B (or G) and T are powers of 1000. As in Megatron, thresholds count tokens if
-        `sequence_length` is given, else samples without a suffix. Token thresholds are rounded down to whole samples.
+        `sequence_length` is given, rounded down to whole samples; otherwise they count samples and have no suffix.
 
         Args:
             text: the schedule.
@@ -130,7 +130,7 @@ class BatchSizeSchedule(BatchSizes):
                 the first at position 0; None if thresholds count samples.
 
         Raises:
-            ConfigError: `text` is not a schedule; the message names the item and its column.
+            ConfigError: `text` is not a schedule; the message has the item and its column.
         """
         lengths: Sequence[tuple[int, int]] | None = None
         if isinstance(sequence_length, Iterable):
@@ -275,7 +275,7 @@ class Topology:
         return micro_batches, within // micro_batch_size
 
     def _phases(self, positions: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-        """Returns the phase of each position: its first step, first position and batch size, and the offset in it."""
+        """Returns first step, first position and batch size of each position's phase, and the offset in the phase."""
         positions = np.asarray(positions, dtype=np.int64)
         if (least := positions.min(initial=0)) < 0:
             raise ConfigError(f"positions must be 0 or more, got {least}")
@@ -298,7 +298,7 @@ def _parse_item(text: str, where: str, *, is_in_tokens: bool) -> tuple[int, int]
     if found is None:
         raise ConfigError(f"{where} is {'not a threshold and a batch size' if text else 'empty'}", hint=_EXAMPLE)
     if found["suffix"] and not is_in_tokens:
-        message = f"{where}: the threshold has a suffix, which needs a sequence length"
+        message = f"{where}: a threshold with a suffix needs a sequence length"
         raise ConfigError(message, hint="pass `sequence_length`, or write the threshold as a number of samples")
     threshold, size = (Fraction(found[name]) for name in ("threshold", "size"))
     threshold *= _SUFFIXES[found["suffix"].upper()]
@@ -310,7 +310,7 @@ def _parse_item(text: str, where: str, *, is_in_tokens: bool) -> tuple[int, int]
 
 
 def _checked_pairs(name: str, pairs: Iterable[object], *, first: str, second: str) -> tuple[tuple[int, int], ...]:
-    """Validates pairs: first numbers start at 0 and ascend, second numbers are positive."""
+    """Validates pairs of integers: the first ones start at 0 and ascend, the second ones are positive."""
     checked: list[tuple[int, int]] = []
     for number, pair in enumerate(pairs):
         if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:

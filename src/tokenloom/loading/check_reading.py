@@ -35,7 +35,7 @@ _HINT = "check disk, memory and caches of these ranks, and resume from the previ
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRange:
-    """Consecutive batches of one rank in positions [start, stop) of all ranks; `sums` are uint64[num_batches, 2]."""
+    """The batches of one rank while all ranks read positions [start, stop); `sums` are their digests, uint64[n, 2]."""
 
     sampler: Any
     start: int
@@ -44,7 +44,7 @@ class BatchRange:
     record: Record = field(default_factory=dict)
 
     def batches(self, rank: int) -> Iterator[Batch]:
-        """Yields the positions of each batch that `rank`, a data-parallel rank, reads in this range."""
+        """Yields the positions of each batch that the data-parallel rank `rank` reads in this range."""
         sampler = copy.copy(self.sampler)
         sampler.data_parallel_rank = rank
         sampler.begin_at(self.start)
@@ -66,7 +66,7 @@ class BatchDigests:
         self.restore(None)
 
     def restore(self, digest: RangeDigest | None) -> None:
-        """Clears all digests after loading a state; `digest` is the digest of all ranks in the state."""
+        """Clears all digests after a state was loaded; `digest` is the one of all ranks in that state, if any."""
         self._restored = digest
         self.start_after(0)
 
@@ -135,7 +135,7 @@ class BatchDigests:
         self._sums = DigestSums()
 
     def global_digest(self) -> RangeDigest | None:
-        """Returns the digest of all ranks; None if it is unknown, as between checks of several data-parallel ranks."""
+        """Returns the digest of all ranks; None if unknown: several ranks know it only right after a check."""
         has_state = isinstance(self.sampler, DataParallelSampler) and is_in_order(self.sampler)
         if not self.enabled or not self._has_tokens or not has_state:
             return None
@@ -159,7 +159,7 @@ class DigestedBatches:
     Args:
         batches: the loader; yields one batch for each list of positions of the sampler, in the same order.
         dataset: the dataset of the loader.
-        sampler: yields the positions of each batch; iterated in step with the loader.
+        sampler: yields the positions of each batch; iterated together with the loader.
     """
 
     def __init__(self, batches: Iterable[Any], dataset: Any, sampler: Iterable[Batch]) -> None:
@@ -181,7 +181,8 @@ def check_reading(loader: Any, *, reread: Literal["now", "never"] = "now", num_t
     since the last check from its own data; a single data-parallel rank reads its own batches again.
 
     Args:
-        loader: a `ThreadLoader` or `DigestedBatches` over samples in order; None on a rank that reads nothing.
+        loader: a `ThreadLoader` or `DigestedBatches` whose sampler follows the order of positions; None on a rank
+            that reads nothing.
         reread: "now" rereads all batches before this returns; "never" only compares replicas.
         num_threads: threads that reread.
 
@@ -190,7 +191,7 @@ def check_reading(loader: Any, *, reread: Literal["now", "never"] = "now", num_t
         digest; None if no rank has a loader. Later loader states contain the digest.
 
     Raises:
-        DivergenceError: ranks are at different positions, or batches differ; the message names rank and first batch.
+        DivergenceError: ranks are at different positions, or batches differ; the message has rank and first batch.
         BuildError: a rank failed to read, or died.
         ConfigError: the loader has no digest, or its sampler does not follow the order of positions.
     """
@@ -233,7 +234,7 @@ def check_reading(loader: Any, *, reread: Literal["now", "never"] = "now", num_t
 
 
 def _compare(records: list[Record]) -> list[Record]:
-    """Returns to each rank: the total digest, the data-parallel ranks whose replicas differ, and the rank to reread."""
+    """Returns per rank: the total digest, the data-parallel ranks whose replicas differ, and the one to reread."""
     readers = {rank: record for rank, record in enumerate(records) if "rank" in record}
     if not readers:
         return [{} for _ in records]
@@ -304,14 +305,14 @@ def _find_difference(suspect: int, dataset: Any, unchecked: BatchRange | None, c
 
 
 def _compare_half(batch: int | None, records: list[Record]) -> list[Record]:
-    """Returns whether digests differ in the first half of the batches; describes the difference in a single batch."""
+    """Returns to all ranks whether digests of the first half differ, and a description if `batch` is not None."""
     digests = {record[name] for record in records for name in ("reread", "recorded") if name in record}
     description = None if batch is None else _describe_difference(batch, records)
     return [{"differs": len(digests) > 1, "description": description} for _ in records]
 
 
 def _describe_difference(batch: int, records: list[Record]) -> str:
-    """Names the ranks whose digest of a batch differs from the majority."""
+    """Describes the ranks whose digest of `batch` differs from that of the majority."""
     reread = {rank: record["reread"] for rank, record in enumerate(records) if "reread" in record}
     recorded = {rank: record["recorded"] for rank, record in enumerate(records) if "recorded" in record}
     if len({*reread.values(), *recorded.values()}) == 1:
@@ -339,7 +340,7 @@ def _hex(sums: NDArray[np.uint64]) -> str:
 
 
 def _meet(step: str, work: Callable[[], Record], decide: Decision) -> Record:
-    """Collects the records of all ranks; returns this rank's answer of `decide`. Without ranks, of one record."""
+    """Calls `decide` with the records of all ranks, or of this process alone; returns the answer for this rank."""
     if (meeting := current_meeting()) is None:
         return decide([work()])[0]
 

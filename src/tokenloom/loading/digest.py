@@ -41,9 +41,9 @@ _LOCATED_AT_ONCE = 1 << 14
 
 @dataclass(slots=True, kw_only=True)
 class ReadingDigest:
-    """The sum of the hashes of samples; the order and the batches in which samples are added do not matter.
+    """The digest of read samples: the sum of their hashes, whatever the order and the batches in which they are added.
 
-    The hash of a sample covers its position and the values of its tokens, not their dtype, nor labels and masks.
+    The hash of a sample covers its position and the values of its tokens, but no dtype, labels or masks.
 
     Example:
         >>> import numpy as np
@@ -96,7 +96,7 @@ class ReadingDigest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeDigest:
-    """The digest of a range of positions of a run; `str` returns it as text, with the run and the range.
+    """The digest of a range of positions of a run; `str` returns a text with run, range and digest.
 
     Example:
         >>> digest = RangeDigest(run="35cbb0f6a6ad1ea6", start=0, stop=2, digest=ReadingDigest(low=1, num_samples=2))
@@ -106,7 +106,7 @@ class RangeDigest:
         True
 
     Attributes:
-        run: the first 16 characters of the run's identity.
+        run: name of the run, see `name_of_run`.
         start, stop: the positions [start, stop).
         digest: the digest of the samples at these positions.
     """
@@ -144,7 +144,7 @@ class RangeDigest:
 
 
 def name_of_run(identity: str) -> str:
-    """Returns the first 16 characters of a run's identity, which name the run in digests."""
+    """Returns a run's name in digests: the first 16 characters of `run` in its state, `_` for colons and blanks."""
     return re.sub(r"[:\s]", "_", identity[:_RUN_CHARACTERS]) or "_"
 
 
@@ -158,7 +158,7 @@ def digests_of(tokens: Any) -> NDArray[np.uint64] | None:
 
 
 def digests_of_batch(batch: Any, count: int) -> NDArray[np.uint64] | None:
-    """Returns the hash of each sample's tokens, uint64[count, 2]; None unless a batch has `count` rows of `tokens`."""
+    """Returns the hash of each sample's tokens, uint64[count, 2]; None if `batch` lacks `tokens` of `count` samples."""
     found = None
     if isinstance(batch, Mapping):
         found = digests_of(batch["tokens"]) if "tokens" in batch else None
@@ -213,7 +213,7 @@ def _digests(dataset: Any, positions: Any) -> NDArray[np.uint64]:
 
 
 def _batches_of(dataset: Any, positions: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Yields positions in batches of about 2**19 tokens; samples of a batch have the same length if it is known."""
+    """Yields `positions` in batches: equally long samples, up to about 2**19 tokens, or 16 if lengths are unknown."""
     for start in range(0, len(positions), _LOCATED_AT_ONCE):
         part = positions[start : start + _LOCATED_AT_ONCE]
         if not isinstance(dataset, KnowsLengths) or hasattr(dataset, "datasets"):  # samples of a blend have one length
@@ -237,13 +237,13 @@ def digest_of_samples(dataset: Any, positions: Iterable[int]) -> str:
 
 
 def check_same_batches(dataset: Any, *, num_samples: int = 64, name: str = "the first samples") -> None:
-    """Raises on every rank of `torch.distributed` unless all datasets have the same length and first samples.
+    """Raises on every rank of `torch.distributed` unless all ranks' datasets have the same length and first samples.
 
     All ranks must call this; ranks without the dataset pass None. Without `torch.distributed`, this only reads the
-    first `num_samples` samples. Error messages name the samples as `name`.
+    first `num_samples` samples. Error messages call these samples `name`.
 
     Raises:
-        DivergenceError: the datasets differ; the message names the ranks of each digest.
+        DivergenceError: the datasets differ; the message lists the ranks with each digest.
         BuildError: a rank failed to read, or died.
     """
 

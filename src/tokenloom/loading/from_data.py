@@ -67,7 +67,7 @@ def load(
         (56, 6, None, (4, 16))
 
     Args:
-        data: a prefix (path of a pair without `.bin` or `.idx`), a glob, a folder or a catalogue, local or in a bucket;
+        data: a prefix (path without `.bin` or `.idx`), a glob, a folder or a catalogue, local or in a bucket;
             a list of these; or weights as {prefix: weight}, a list of (weight, prefix), or (prefixes, weights).
             Or the path of a `run.toml`, which has all other settings.
         sequence_length: tokens per sample.
@@ -77,14 +77,14 @@ def load(
             without data is None; None to return one dataset of all documents.
         seed: seed for shuffling.
         num_samples: minimum number of samples, over as many epochs as needed; None for one epoch, or for the samples
-            that a weighted blend has before a dataset repeats. With `split`, of train, or (train, valid, test).
+            that a weighted blend has before a dataset repeats. With `split`: for train, or (train, valid, test).
         path_to_cache: folder of the index cache, local or in a bucket; None for the folder of the data.
         settings: other fields of `GPTDatasetConfig`, or of `SFTDatasetConfig` for conversations. A blend reads short
             datasets for several epochs unless `extend_short_datasets=False`.
 
     Raises:
         DatasetNotFoundError: the data do not exist.
-        TokenizerError: neither `tokenizer` nor the manifest names a tokenizer, or the data have another tokenizer.
+        TokenizerError: `tokenizer` is None and no manifest has one, or the data were tokenized with another one.
         DatasetFormatError, BuildError, IndexCacheError: see `BlendedMegatronDatasetBuilder.build`.
     """
     if isinstance(data, (str, os.PathLike)) and os.fspath(data).endswith(".toml"):
@@ -136,7 +136,7 @@ def _of_run(path: str, tokenizer: Any, path_to_cache: Any, given: Mapping[str, A
 def _classes_of(
     prefixes: Sequence[str], object_storage: ObjectStorageSettings | None
 ) -> tuple[type[MegatronDataset], type[GPTDatasetConfig]]:
-    """Returns the dataset class and its config class; data with a roles column are conversations."""
+    """Returns the dataset class for the data, and its config class; data with a roles column are conversations."""
     has_roles = [exists(column_path(prefix_of(prefix), "roles"), settings=object_storage) for prefix in prefixes]
     if not any(has_roles):
         return GPTDataset, GPTDatasetConfig
@@ -163,7 +163,7 @@ def _check_names(settings: Mapping[str, Any], config_class: type[GPTDatasetConfi
 def tokenizer_of_data(
     tokenizer: Any, prefixes: Sequence[str], object_storage: ObjectStorageSettings | None = None
 ) -> Any:
-    """Returns `tokenizer` as an object; None loads the tokenizer that the first manifest of the data names."""
+    """Returns `tokenizer` as an object; None loads the tokenizer in the first manifest beside the data."""
     if tokenizer is not None:
         return as_tokenizer(tokenizer)
     hint = 'pass the tokenizer of the data, such as `tokenizer="tokenizer.json"`'

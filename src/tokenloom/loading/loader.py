@@ -91,7 +91,7 @@ def loader_arguments(
 
 
 def check_dataset(dataset: Any) -> None:
-    """Raises a ConfigError if `dataset` is not a dataset, such as a path."""
+    """Raises a ConfigError if `dataset` is something else, such as a path."""
     if isinstance(dataset, (str, os.PathLike)) or not (hasattr(dataset, "__getitem__") or hasattr(dataset, "batch")):
         hint = "create one with `tokenloom.load`"
         if dataset is None:
@@ -102,14 +102,14 @@ def check_dataset(dataset: Any) -> None:
 def checked_sampler(
     dataset: Any, sampler: Iterable[Batch] | None, batch_size: int | None, rank: int | None, num_ranks: int | None
 ) -> Iterable[Batch]:
-    """Returns `sampler` after validating it; None makes a sampler over all positions in order."""
+    """Returns `sampler` after validating it; for None, a new sampler over all positions in order."""
     check_dataset(dataset)
     if sampler is not None:
         if (batch_size, rank, num_ranks) != (None, None, None):
-            message = "a sampler excludes `batch_size`, `data_parallel_rank` and `data_parallel_size`"
-            raise ConfigError(message, hint="leave these out, or leave out the sampler")
+            message = "`batch_size`, `data_parallel_rank` and `data_parallel_size` cannot be passed with a sampler"
+            raise ConfigError(message, hint="leave out these arguments, or the sampler")
         if isinstance(sampler, (int, str, bytes)) or not hasattr(sampler, "__iter__"):
-            message = f"{sampler!r} is not a sampler, which yields the positions of each batch"
+            message = f"{sampler!r} is not a sampler: it must yield lists of positions"
             raise ConfigError(message, hint="pass the samples per batch as `batch_size=8`")
         return sampler
     if batch_size is None:
@@ -145,7 +145,7 @@ class _SampleBySample:
 
 
 def collate(samples: Any) -> Any:
-    """Returns the tensors of a batch: the tensors that the dataset filled at once, or samples stacked by torch.
+    """Returns the tensors of a batch: those that the dataset filled in one call, or single samples stacked by torch.
 
     Samples of different lengths (with `original_seq_len`) stay a list, for packing schedulers. In a worker process, the
     tensors of a filled batch are in shared memory, so that torch's queue does not copy them.
@@ -160,7 +160,7 @@ def collate(samples: Any) -> Any:
 
 
 def _in_shared_memory(batch: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Copies the tensors into one shared tensor, which torch's queue sends as one file; returns views of it."""
+    """Copies a batch into one tensor in shared memory, which torch's queue sends as one file; returns views."""
     torch = require("torch", extra="torch")
     if any(not isinstance(tensor, torch.Tensor) or tensor.is_shared() for tensor in batch.values()):
         return batch  # samples stacked by torch

@@ -58,7 +58,7 @@ class LossRecorder(AbstractContextManager["LossRecorder"]):
         self._file.flush()
 
     def append(self, positions: Sequence[int] | NDArray[np.integer[Any]], losses: ArrayLike) -> None:
-        """Writes the losses of samples; of ranks that read the same samples, exactly one calls this.
+        """Writes the losses of samples. Of the ranks that read the same samples, exactly one must call this.
 
         Args:
             positions: integers[num_samples], such as `ThreadLoader.positions` or `Topology.positions_of`.
@@ -96,9 +96,9 @@ Losses = dict[int, dict[int, float]]
 
 
 def read_losses(path: str, positions: Iterable[int]) -> Losses:
-    """Returns the last recorded losses at `positions`; positions without a record are missing.
+    """Returns the last recorded losses at `positions` as {position: {document: loss}}.
 
-    Ignores truncated records.
+    Document -1 is the whole sample. Leaves out positions without a record, and truncated records.
 
     Raises:
         DatasetNotFoundError: the folder does not exist.
@@ -139,7 +139,7 @@ def _losses_of(path: str, wanted: NDArray[np.int64]) -> Losses:
 
 
 def losses_folder(run: Run, named: str | None = None) -> str | None:
-    """Returns `named` if given, else the folder `losses` beside `run.toml`; None if that does not exist."""
+    """Returns `named` if given, else the folder `losses` beside `run.toml`, or None if there is none."""
     folder = os.path.join(os.path.dirname(run.path), "losses")
     return named if named is not None or not os.path.isdir(folder) else folder
 
@@ -155,7 +155,7 @@ class SpanLoss(NamedTuple):
 
 
 def span_losses(run: Run, path: str, positions: Iterable[int]) -> dict[tuple[int, int], SpanLoss]:
-    """Returns the loss of each span at `positions`, as {(position, slot): loss}, if the position has a record."""
+    """Returns the losses of spans at recorded `positions` as {(position, slot): loss}, with slots as in `SpanTable`."""
     losses = read_losses(path, positions)
     table = run.trace(sorted(losses))
     spans: dict[int, list[tuple[int, int]]] = {}

@@ -25,7 +25,7 @@ _BATCHES_AHEAD = 16
 
 
 class AnnouncedBatch(list[Any]):
-    """The positions of a batch, and in `upcoming` the positions of later batches that its worker announces."""
+    """The positions of a batch; `upcoming` has those of later batches, for its worker to announce (`will_need`)."""
 
     def __init__(self, positions: Iterable[int | None], upcoming: Sequence[Batch]) -> None:
         super().__init__(positions)
@@ -33,9 +33,9 @@ class AnnouncedBatch(list[Any]):
 
 
 class AnnouncingSampler:
-    """A sampler whose batches contain later batches of the same worker to announce.
+    """A sampler that adds to each batch the later batches that its worker must announce.
 
-    Each worker announces `num_ahead` batches ahead; None for 1024 samples, but at least 16 batches, in all workers.
+    Each worker announces `num_ahead` batches; None for 1024 samples, but at least 16 batches, over all workers.
     """
 
     def __init__(self, sampler: Iterable[Batch], *, num_workers: int, num_ahead: int | None = None) -> None:
@@ -65,7 +65,7 @@ class AnnouncingSampler:
 
 
 class ReadAheadDataset:
-    """A dataset that announces later batches when it reads a batch, and counts the reads of its workers."""
+    """A dataset that announces later batches when it reads a batch, and counts reads from object storage per worker."""
 
     def __init__(self, dataset: Announces, *, num_workers: int) -> None:
         self.dataset: Any = dataset
@@ -102,7 +102,7 @@ class ReadAheadDataset:
 
 
 class _Environment:
-    """Environment variables of this process for its workers: a fork server may predate the credentials in them."""
+    """Sets this process's environment variables in a worker, since the fork server may lack recent credentials."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _set_environment, (dict(os.environ),)
@@ -113,14 +113,14 @@ def _set_environment(environment: dict[str, str]) -> None:
 
 
 def worker_context(dataset: Any, *, num_workers: int) -> str | None:
-    """Returns "forkserver" for data in object storage, which a forked worker cannot read; None for the default."""
+    """Returns how workers start: "forkserver" for object storage, which a fork cannot read; None for the default."""
     if not num_workers or not is_remote_dataset(dataset):
         return None
     return "forkserver" if multiprocessing.get_start_method(allow_none=True) in (None, "fork") else None
 
 
 def announce_ahead(dataset: Any, batches: Iterable[Batch]) -> Iterator[Batch]:
-    """Yields the batches unchanged; for data in object storage, announces later batches before each one."""
+    """Yields the batches unchanged; for data in object storage, first announces later batches to `dataset`."""
     if not is_remote_dataset(dataset):
         yield from batches
         return
@@ -131,7 +131,7 @@ def announce_ahead(dataset: Any, batches: Iterable[Batch]) -> Iterator[Batch]:
 
 
 def loader_statistics(loader: Any) -> dict[str, SourceStatistics]:
-    """Returns what a loader and its workers read from object storage, as {address: statistics}; empty for local data.
+    """Returns statistics of a loader's and its workers' reads from object storage, by address; empty for local data.
 
     Args:
         loader: a `ThreadLoader`, or the result of `build_dataloader`.

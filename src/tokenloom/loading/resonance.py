@@ -1,4 +1,4 @@
-"""Detects ranks that read another mixture than the blend, because sampler and blend have matching periods.
+"""Detects ranks that read another mixture than the blend's, because sampler and blend have matching periods.
 
 `MegatronPretrainingSampler` gives each of R ranks every R-th micro-batch of B samples: its period is B * R. The order
 of a blend is nearly periodic, too. If one period divides the other, some ranks read more of one dataset than others, as
@@ -31,7 +31,7 @@ _LEAST_DEVIATIONS = 6.0  # standard deviations of a random order; smaller differ
 
 
 class Resonance(NamedTuple):
-    """The dataset of a blend whose share differs most between ranks, from `least` to `most`."""
+    """The dataset of a blend whose share differs most between ranks: `least` on one rank, `most` on another."""
 
     dataset: int
     name: str
@@ -61,8 +61,8 @@ def resonance_of_weights(
 ) -> Resonance | None:
     """Returns the dataset whose share differs most between ranks in Megatron's order of a blend; takes milliseconds.
 
-    Returns None unless a difference exceeds chance in both halves of the positions. `num_samples` is the length of the
-    blend; None for a blend of any length.
+    Returns None unless a rank's share differs from the blend's in the same direction in both halves of the tested
+    positions, by more than chance. `num_samples` is the length of the blend; None for a blend of any length.
     """
     period, num_ranks = micro_batch_size * data_parallel_size, data_parallel_size
     count = min(max(_SAMPLES_PER_RANK * num_ranks, _LEAST_SAMPLES), _MOST_SAMPLES)

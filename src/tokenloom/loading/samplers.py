@@ -23,7 +23,7 @@ from tokenloom.overrides import Overrides, Uncalled
 
 
 class DataParallelSampler:
-    """The base class of all samplers: validates the sizes that they share."""
+    """The base class of all samplers, which validates their common arguments."""
 
     def __init__(
         self, total_samples: int, micro_batch_size: int, data_parallel_rank: int, data_parallel_size: int
@@ -56,7 +56,7 @@ class MegatronPretrainingSampler(DataParallelSampler):
 
     Args:
         total_samples: number of positions.
-        consumed_samples: samples that all ranks have consumed before.
+        consumed_samples: number of samples that all ranks have consumed before.
         micro_batch_size: samples per micro-batch of a rank.
         data_parallel_rank, data_parallel_size: this rank, and the number of ranks.
         drop_last: drop an incomplete last chunk; otherwise, the last ranks may get a shorter or empty batch.
@@ -87,7 +87,7 @@ class MegatronPretrainingSampler(DataParallelSampler):
         return left // self._step if self.drop_last else -(-left // self._step)
 
     def position_after(self, num_batches: int) -> int:
-        """Returns the samples that all ranks have consumed once each has read `num_batches` batches."""
+        """Returns the number of samples that all ranks have consumed after `num_batches` batches each."""
         num_batches = checked_integer("num_batches", num_batches, at_least=0)
         return min(self.consumed_samples + num_batches * self._step, self.total_samples)
 
@@ -157,7 +157,7 @@ class HybridCPMegatronPretrainingSampler(MegatronPretrainingSampler):
 
 
 class MegatronFullValidationSampler(MegatronPretrainingSampler):
-    """A sampler that yields each position exactly once over all ranks, in batches of one: rank r of R reads r, r + R, …
+    """A sampler that yields each position exactly once over all ranks, one per batch: rank r of R reads r, r + R, …
 
     Ranks with one position fewer yield None at the end, so that all ranks run the same number of steps; `GPTDataset`
     returns a sample without loss for None. Sum losses over tokens instead of averaging over batches. Datasets that do
@@ -192,7 +192,7 @@ class BalancedSampler(MegatronPretrainingSampler):
     """A sampler that gives every rank the mixture of the blend in each global batch.
 
     With other samplers, ranks may read different mixtures, see `resonance.py`. A global batch has the same positions as
-    with `MegatronPretrainingSampler`, but sorted by dataset and assigned to ranks in turn.
+    with `MegatronPretrainingSampler`, but sorted by dataset and dealt to ranks in turn.
     Of n samples of a dataset in a global batch, each of R ranks gets n / R, rounded up or down.
 
     To resume, create a sampler with the samples consumed at the end of a global batch; micro-batch size, ranks and
@@ -259,7 +259,7 @@ class BalancedSampler(MegatronPretrainingSampler):
                 yield from self._micro_batches(whole, stop)
 
     def position_after(self, num_batches: int) -> int:
-        """Returns the samples that all ranks have consumed once each has read `num_batches` batches of whole steps."""
+        """Returns how many samples all ranks consumed after `num_batches` batches each, which must be whole steps."""
         left = checked_integer("num_batches", num_batches, at_least=0)
         chunk = self.micro_batch_times_data_parallel_size
         for start, stop, _ in self._steps(self.consumed_samples):
@@ -273,7 +273,7 @@ class BalancedSampler(MegatronPretrainingSampler):
         return self.total_samples
 
     def _balanced(self, start: int, stop: int, size: int) -> list[int]:
-        """Returns this rank's positions in a global batch, ascending."""
+        """Returns this rank's positions in the global batch [start, stop), ascending."""
         ranks = self.data_parallel_size
         if ranks == 1:
             return list(range(start, stop))
@@ -288,7 +288,7 @@ class BalancedSampler(MegatronPretrainingSampler):
 
 @lru_cache(maxsize=4)
 def _permutation(seed: int, block: int, length: int) -> NDArray[np.int64]:
-    """Returns the first rank to get a sample, for each of the `length` global batches of a block: each rank once."""
+    """Returns which of `length` ranks gets the first sample of each global batch in a block: each rank once."""
     random = SampleRandom(seed, block, Purpose.DEALING)
     order = np.arange(length)
     for last in range(length - 1, 0, -1):
@@ -310,7 +310,7 @@ class MegatronPretrainingRandomSampler(DataParallelSampler):
     What may change on resuming:
         - Without sharding, all ranks share one order. With `global_batch_size`, micro-batch size and data-parallel size
           may change after any step. Without it, the order is Megatron's: `total_samples % micro_batch_size` and the
-          length of an epoch must stay the same; within the first epoch, only the remainder.
+          length of an epoch must stay the same; within the first epoch, only the former.
         - With sharding, each rank shuffles its own range: the data-parallel size may change between epochs only; with
           `global_batch_size`, the micro-batch size may change after any step.
 
@@ -366,7 +366,7 @@ class MegatronPretrainingRandomSampler(DataParallelSampler):
         return self.consumed_samples // self.samples_per_epoch
 
     def __len__(self) -> int:
-        """Returns the number of remaining batches of the epoch; Megatron's sampler returns `total_samples`."""
+        """Returns the number of batches left in the epoch; Megatron's sampler returns `total_samples`."""
         left = self.samples_per_epoch - self.consumed_samples % self.samples_per_epoch
         return left // self.micro_batch_times_data_parallel_size
 
@@ -384,7 +384,7 @@ class MegatronPretrainingRandomSampler(DataParallelSampler):
             yield batch
 
     def _positions(self, epoch: int, offset: int) -> NDArray[np.int64]:
-        """Returns this rank's positions in an epoch, without the first `offset` samples of all ranks."""
+        """Returns this rank's positions in an epoch of which all ranks have consumed the first `offset` samples."""
         if self.data_sharding:
             share = self.samples_per_epoch // self.data_parallel_size
             order = self._permutation(share, epoch)

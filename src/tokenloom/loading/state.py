@@ -1,6 +1,6 @@
-"""The state of a loader over a run, for checkpoints: a position, and the digest of the order before that position.
+"""The state of a loader over a run, for checkpoints: a position, and the digest of the sample order before it.
 
-Positions are global: the numbers of ranks and threads and all batch sizes may change on resuming.
+Positions are global, so the numbers of ranks and threads and all batch sizes may change on resuming.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def in_order(sampler: Any, dataset: Any) -> Any:
 def loader_state(dataset: Any, consumed_samples: int) -> dict[str, Any]:
     """Returns the state of a run after all ranks consumed `consumed_samples`: plain values, the same on every rank.
 
-    A `ThreadLoader` at that position has the same state; its `read` is the digest of all ranks, if known. With torch's
+    A `ThreadLoader` at that position has the same state, plus `read`, the digest of all ranks, if known. With torch's
     DataLoader, count the samples of your batches; to resume, pass `consumed_of_state` to the sampler.
     """
     consumed = checked_integer("consumed_samples", consumed_samples, at_least=0)
@@ -55,10 +55,10 @@ def read_of_state(state: Mapping[str, Any]) -> RangeDigest | None:
 
 
 def consumed_of_state(dataset: Any, state: Mapping[str, Any]) -> int:
-    """Returns the samples that all ranks had consumed when `state` was saved, for the sampler that resumes.
+    """Returns the number of samples that all ranks had consumed when `state` was saved; pass it to the new sampler.
 
     Raises:
-        ConfigError: `state` is not a state of this run, or its position, order or data do not match the run.
+        ConfigError: `state` is not a loader state of a run, or its position, order or data do not match this run.
     """
     if not isinstance(state, Mapping):
         raise ConfigError(f"loader state must be a mapping, got {quoted(str(state))}")
@@ -67,7 +67,7 @@ def consumed_of_state(dataset: Any, state: Mapping[str, Any]) -> int:
         raise ConfigError(message, hint="pass the dataset of that run to the loader")
     if (version := state.get("version")) != _VERSION:
         message = f"version of the run's loader state: expected {_VERSION}, found {version!r}"
-        raise ConfigError(message, hint="pass consumed samples to the sampler instead" if version == 1 else None)
+        raise ConfigError(message, hint="pass `consumed_samples` to the sampler instead" if version == 1 else None)
     for name in ("run", "digest"):
         if not isinstance(state.get(name), str):
             raise ConfigError(f"`{name}` of the loader state must be text, got {state.get(name)!r}")

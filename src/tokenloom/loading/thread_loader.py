@@ -37,7 +37,7 @@ _LEAST_AHEAD, _MOST_AHEAD, _AHEAD_BYTES = 4, 16, 8 << 20  # default bounds of ba
 
 @dataclass(slots=True)
 class DataWait:
-    """Statistics of the time that a training loop waited for its batches: the last, all and the slowest batch."""
+    """The time that a training loop waited for batches: for the last one, for all, and for the slowest."""
 
     num_batches: int = 0
     last_seconds: float = 0.0
@@ -52,9 +52,9 @@ class DataWait:
 
 
 class BatchBuffers:
-    """Memory for batches: new arrays for each batch, or a ring of `num_slots`, where batch n + num_slots overwrites n.
+    """Memory for batches: new arrays for each batch, or a ring where batch n + num_slots overwrites batch n.
 
-    A full ring allocates nothing; new memory costs a page fault per 4096 bytes. Threads may fill different batches.
+    A full ring allocates nothing; new memory costs a page fault per 4096 bytes. Threads may fill batches in parallel.
     """
 
     def __init__(
@@ -170,9 +170,9 @@ class ThreadLoader:
     order of the dataset, which is already shuffled, and drops an incomplete last batch.
 
     The kernels that fill a batch release the GIL, so no worker processes are needed. With `num_threads` above 1,
-    several threads call `dataset.batch` at once; all datasets of this package allow that. The loop gets an error when
-    it requests the failed batch; a note names the batch and its positions. Leaving the loop early stops the threads.
-    `wait` has the seconds that the loop waited for batches.
+    several threads call `dataset.batch` at once; all datasets of this package allow that. An error is raised when
+    the loop requests the failed batch, with a note of the batch's index and positions. Leaving the loop early stops the
+    threads. `wait` has the seconds that the loop waited for batches.
 
     Batches are in private memory of this process. `share_memory_` and torch's queues move a tensor's memory, which
     invalidates NumPy views created before: copy such views.
@@ -255,7 +255,7 @@ class ThreadLoader:
         self._num_to_skip = 0
 
     def _begin(self, num_batches: int) -> dict[str, Any]:
-        """Starts an iteration; its state has the sampler's settings before anything is read ahead."""
+        """Starts an iteration; returns its state, with the sampler's settings before anything is read ahead."""
         self._progress: dict[str, Any] = {"num_yielded": num_batches, "sampler": _settings_of(self.sampler)}
         return self._progress
 
@@ -268,7 +268,7 @@ class ThreadLoader:
         return len(self.sampler)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yields the batches from the first one, or from a loaded state; only one iteration may run at a time."""
+        """Yields the batches, from the first one or from a loaded state on; only one iteration may run at a time."""
         first, self._num_to_skip = self._num_to_skip, 0
         progress = self._begin(first)
         self.read.start_after(first)
@@ -334,7 +334,7 @@ class ThreadLoader:
         )
 
     def _fill(self, buffers: BatchBuffers, chunk: list[tuple[int, Batch]]) -> list[_Filled | Exception]:
-        """Returns the batches before the first one that fails, then its error."""
+        """Fills and returns the batches of `chunk`; if one fails, the batches before it, then the error."""
         done: list[_Filled | Exception] = []
         for number, positions in chunk:
             if not hasattr(positions, "__len__") or isinstance(positions, (str, bytes)):
@@ -351,8 +351,8 @@ class ThreadLoader:
     def state_dict(self) -> dict[str, Any]:
         """Returns the state after the last yielded batch; the same on every rank.
 
-        For a run this is the result of `loader_state`, with `read`, the digest of all ranks, after `check_reading` or
-        with one data-parallel rank.
+        For a run, this is the result of `loader_state`, plus `read`, the digest of all ranks, if that is known: after
+        `check_reading`, or with one data-parallel rank.
         """
         if order_of(self.dataset) is not None:
             sampler = in_order(self.sampler, self.dataset)
@@ -364,13 +364,14 @@ class ThreadLoader:
         return {"version": _STATE_VERSION, **self._progress}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Makes the next iteration start after the last batch of the state.
+        """Makes the next iteration start with the batch that was next when the state was saved.
 
-        For a run, all later iterations start there, as with a sampler that has these consumed samples. For other
-        datasets, the sampler must have the same settings, and only the next iteration starts there.
+        For a run, all later iterations start there, as if the sampler had been created with these consumed samples.
+        For other datasets, the sampler must have the same settings, and only the next iteration starts there.
 
         Raises:
-            ConfigError: the settings of the sampler differ. For a run: its position, order or data do not match.
+            ConfigError: the sampler has other settings than in the state. For a run: the position, order or data in the
+                state do not match the run.
         """
         if order_of(self.dataset) is not None:
             consumed = consumed_of_state(self.dataset, state)
@@ -385,7 +386,7 @@ class ThreadLoader:
             raise ConfigError(f"{state!r} is not a ThreadLoader state of version {_STATE_VERSION}")
         if state["sampler"] != (found := _settings_of(self.sampler)):
             message = f"sampler of the state: expected {state['sampler']}, found {found}"
-            raise ConfigError(message, hint="create the sampler with the same settings, or with consumed samples")
+            raise ConfigError(message, hint="create the sampler with the same settings, or with `consumed_samples`")
         self._num_to_skip = checked_integer("num_yielded", state["num_yielded"], at_least=0)
         self._begin(self._num_to_skip)
 
@@ -397,7 +398,7 @@ def _num_bytes(batch: Any) -> int:
 
 
 def _settings_of(sampler: Any) -> dict[str, Any]:
-    """Returns the class and plain settings of a sampler; without the rank, since frameworks save one rank's state."""
+    """Returns a sampler's class and plain settings, without its rank, because frameworks save the state of one rank."""
     settings = {
         name: value
         for name, value in sorted(getattr(sampler, "__dict__", {}).items())
