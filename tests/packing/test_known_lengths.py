@@ -80,7 +80,7 @@ def test_micro_batches_of_several_samples_are_read_in_a_row():
 @pytest.mark.parametrize(
     ("positions", "message"),
     [
-        *((positions, "must be a vector for a multiple of 1 ranks") for positions in ([], [[1, 2]], 3)),
+        *((positions, "length must be a multiple of 1 ranks") for positions in ([], [[1, 2]], 3)),
         ([0, 3], "position 3 out of range: the dataset has 3 samples"),
     ],
 )

@@ -59,15 +59,15 @@ def test_columns_are_split_by_sequence():
         ({"sequences": [[1], []]}, "sequence 1 has no tokens"),
         ({"sequences": [[1.5]]}, "sequence 0 must be a vector of integers, got float64"),
         ({"sequences": [[[1, 2]]]}, r"sequence 0 must be a vector of integers, got int64\[1, 2\]"),
-        ({"sequences": [[1, 2]], "labels": [[1]]}, r"`labels` of sequence 0: must have 2 rows, got shape \[1\]"),
-        ({"sequences": [[1, 2]], "loss_weights": [[1.0]]}, "`loss_weights` of sequence 0: must have 2 rows"),
+        ({"sequences": [[1, 2]], "labels": [[1]]}, r"`labels` of sequence 0: length must be 2, got shape \[1\]"),
+        ({"sequences": [[1, 2]], "loss_weights": [[1.0]]}, "`loss_weights` of sequence 0: length must be 2"),
         ({"sequences": [[1, 2]], "loss_weights": [1.0, 2.0]}, "`loss_weights`: expected 1 sequences, got 2"),
         ({"sequences": [[1, 2]], "position_ids": [[0]]}, "`position_ids`: must have a position for each token"),
         (
             {"sequences": [[1, 2]], "position_ids": [[-1, 0]]},
             r"sequence 0: tokens and positions must be in \[0, 2\*\*31\)",
         ),
-        ({"sequences": [[1, 2]], "columns": {"value": [[1]]}}, "`value` of sequence 0: must have 2 rows"),
+        ({"sequences": [[1, 2]], "columns": {"value": [[1]]}}, "`value` of sequence 0: length must be 2"),
         (
             {"sequences": [[1], [1, 2]], "loss_weights": [1.0, [0.0, float("nan")]]},
             "weight nan at token 1 of sequence 1",

@@ -131,7 +131,7 @@ def test_schedulers_leave_room_for_the_dummy():
 
 
 def test_packs_that_exceed_their_shape_are_refused():
-    with pytest.raises(ConfigError, match="a pack of 13 tokens exceeds 1 ranks of 12 tokens"):
+    with pytest.raises(ConfigError, match="a pack of 13 tokens exceeds the 12 tokens on each of 1 ranks"):
         take(PackingConfig(**MAX), sub_sample(0, 13, 13))
     with pytest.raises(ConfigError, match="a pack has 2 sequences, more than `thd_max_packed_sequences` 1"):
         take(PackingConfig(**MAX, thd_max_packed_sequences=1), sub_sample(0, 3, 3))

@@ -78,9 +78,9 @@ def test_a_scheduler_may_override_run(monkeypatch):
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        ([[[0]]], "sub-sample 1 of 2 must be in one pack, got 0"),
-        ([[[0, 1, 1]]], "sub-sample 1 of 2 must be in one pack, got 2"),
-        ([[[0, 1]], [[5]]], "sub-sample 5 of 2 must be in one pack, got 1"),
+        ([[[0]]], "sub-sample 1 of 2: expected in 1 packs, found in 0"),
+        ([[[0, 1, 1]]], "sub-sample 1 of 2: expected in 1 packs, found in 2"),
+        ([[[0, 1]], [[5]]], "sub-sample 5 of 2: expected in 0 packs, found in 1"),
         ([[[0, 1]], [[]]], "microbatch 1 must have sub-samples for each of 1 ranks, got none on rank 0"),
         ([[[0], [1]]], "microbatch 0 must have sub-samples for each of 1 ranks, got 2 ranks"),
     ],

@@ -1,4 +1,4 @@
-"""Variable lengths into balanced microbatches: planning, exchanging, batches of packs."""
+"""Packing: plans, exchanges and builds balanced microbatches from samples of different lengths."""
 
 import lazy_loader
 

@@ -47,7 +47,7 @@ class CostBalancedScheduler(BasePackingScheduler):
         )
 
     def _fewest_microbatches(self, task: Task) -> Packing:
-        """Returns packs in the smallest possible number of microbatches, or in the next larger one if faster."""
+        """Returns packs in the smallest possible number of microbatches, or in the next larger number if faster."""
         fewest = least_microbatches(task, self.microbatch_multiple)
         best: Packing | None = None
         for num_microbatches in range(fewest, len(task.lengths) // self.dp_size + 1, self.microbatch_multiple):
@@ -70,7 +70,7 @@ class CostBalancedScheduler(BasePackingScheduler):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """The pack of each sub-sample, and the sum over microbatches of the costliest pack; packs count by microbatch."""
+    """The pack of each sub-sample, numbered by microbatch; `slowest` sums the costliest pack of each microbatch."""
 
     num_microbatches: int
     pack_of: Int64s
@@ -79,7 +79,7 @@ class Packing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Sub-samples to pack, longest first; a pack has at most `capacity` tokens and `most_items` sub-samples."""
+    """Sub-samples to pack, sorted longest first, into packs of up to `capacity` tokens and `most_items` sub-samples."""
 
     lengths: Int64s
     costs: Int64s
@@ -108,7 +108,10 @@ class Task:
 
 
 def pack_to_levels(task: Task, *, widths: Int64s, levels: Int64s, bases: Int64s) -> Int64s | None:
-    """Returns the pack of each sub-sample: balanced packs if they fit, else tight packs, else None."""
+    """Returns the pack of each sub-sample: in balanced packs, or in tight ones if these do not fit, else None.
+
+    `widths`, `levels` and `bases` describe each microbatch, see `tokenloom.kernels.packs.pack_to_levels`.
+    """
     first = range(5) if task.most_items < len(task.lengths) else range(1)
     for by_length, short_first in ((False, 0), *((True, quarters) for quarters in first)):
         pack_of = packs.pack_to_levels(
@@ -142,7 +145,7 @@ def least_microbatches(task: Task, multiple: int) -> int:
 
 
 def checked_costs(model: CostModel, lengths: Int64s, cp_size: int) -> Float64s:
-    """Returns the validated cost of each sub-sample, float64[num_subsamples]; `lengths` are longest first."""
+    """Returns the validated cost of each sub-sample, float64[n]; `lengths` must be sorted, longest first."""
     costs = np.asarray(model.cost(lengths, cp_size), dtype=np.float64)
     if costs.shape != lengths.shape or not (np.isfinite(costs).all() and costs[-1] > 0 and (np.diff(costs) <= 0).all()):
         raise ConfigError(f"{model!r}: costs must be positive, finite and not decrease with the length")
@@ -150,12 +153,12 @@ def checked_costs(model: CostModel, lengths: Int64s, cp_size: int) -> Float64s:
 
 
 def integer_costs(costs: Float64s, count: int) -> Int64s:
-    """Scales costs, largest first, to integers whose sum over `count` sub-samples is below 2**61."""
+    """Scales costs (sorted, largest first) to integers, so that any `count` of them sum to less than 2**61."""
     return scaled_costs(costs, cost_exponent(float(costs[0]), count))
 
 
 def cost_exponent(largest: float, count: int) -> int:
-    """Returns the power of two by which `scaled_costs` limits the sum of `count` costs up to `largest` to 2**61."""
+    """Returns the exponent for `scaled_costs` that keeps the sum of `count` costs, each <= `largest`, below 2**61."""
     return 61 - int(np.frexp(largest)[1]) - count.bit_length()
 
 

@@ -17,7 +17,7 @@ from tokenloom.packing.plan import Int64s, PackPlan, plan_from_groups
 
 
 class BasePackingScheduler:
-    """The base class of schedulers, which plan the sub-samples of each dp × cp rank in each microbatch.
+    """The base class of schedulers, which assign sub-samples to dp × cp ranks and microbatches.
 
     A plan depends only on settings and lengths, in exact integers, so every rank computes the same plan. Each
     sub-sample is in exactly one pack; all ranks have the same number of microbatches, and no pack is empty.
@@ -39,12 +39,12 @@ class BasePackingScheduler:
         >>> del scheduler_map["one_by_one"]
 
     Args:
-        max_seqlen_per_dp_cp_rank: maximum tokens of a rank in one microbatch.
+        max_seqlen_per_dp_cp_rank: maximum number of tokens of a rank in one microbatch.
         cp_size: ranks per context-parallel group; a pack has at most `max_seqlen_per_dp_cp_rank * cp_size` tokens.
         dp_size: number of context-parallel groups.
         microbatch_group_size_per_vp_stage: divisor of the number of microbatches, for virtual pipeline parallelism.
         max_num_seqs: maximum sub-samples per pack; None for no limit.
-        cost_model: cost of sub-samples; None for attention work.
+        cost_model: cost of sub-samples; None for attention work only.
     """
 
     is_dynamic_cp = False
@@ -93,7 +93,7 @@ class BasePackingScheduler:
             lengths: int64[num_subsamples], tokens per sub-sample, including padding.
 
         Raises:
-            ConfigError: no plan is possible; the message names the reason.
+            ConfigError: no plan is possible; the message has the reason.
         """
         if getattr(self.get_groups_and_subsamples, "__func__", None) is _GROUPS_OF_PLAN:
             return self._plan(self.checked_lengths(lengths))

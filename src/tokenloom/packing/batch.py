@@ -25,7 +25,7 @@ class PackedSeqParams:
     """The parameters of a pack for attention, with the fields of Megatron's class of this name.
 
     Lengths and boundaries describe whole sequences, not this rank's part. All four boundary arrays include the padding
-    of each sequence. In packs padded to a fixed shape, the first two do not, and `pad_between_seqs` is True.
+    of each sequence. But in packs padded to a fixed shape, the first two do not, and `pad_between_seqs` is True.
 
     Attributes:
         qkv_format: "thd": tokens × heads × width without a batch axis.
@@ -161,7 +161,7 @@ def _tail(settings: PackingConfig, num_tokens: int, cp_size: int) -> int:
         num_rows = -(-num_tokens // (cp_size * alignment)) * alignment
     tail = num_rows * cp_size - num_tokens
     if tail < 0:
-        message = f"a pack of {num_tokens} tokens exceeds {cp_size} ranks of {num_rows} tokens"
+        message = f"a pack of {num_tokens} tokens exceeds the {num_rows} tokens on each of {cp_size} ranks"
         raise ConfigError(message, hint="increase `max_seqlen_per_dp_cp_rank`, or leave out sub-samples")
     if settings.cp_partition_mode == "zigzag" and cp_size > 1 and tail % (2 * cp_size):
         message = f"{tail} tokens of padding are not a multiple of 2 * cp_size = {2 * cp_size}"
@@ -217,8 +217,9 @@ def take_apart(items: Iterable[Any]) -> Iterator[SubSample]:
 
     An item is a mapping with the tensors of `DTYPES`, or a list of such mappings; tensors may have a leading axis of 1.
     A mapping is one sub-sample with `original_seq_len` and `padded_seq_len` (default: the length of the tensors), or
-    several concatenated ones: `cu_seqlens` are the boundaries of the padded sub-samples, `cu_seqlens_original`, if
-    given, the boundaries without padding. `dataset_id` is one integer, or one per sub-sample. Ignores other entries.
+    several concatenated ones. Then `cu_seqlens` has the boundaries of the padded sub-samples, and
+    `cu_seqlens_original`, if given, those without padding. `dataset_id` is one integer, or one per sub-sample. Ignores
+    other entries.
 
     Raises:
         InputError: a tensor is missing, or its length does not match the tokens or the boundaries.
@@ -254,7 +255,7 @@ def _take_apart(item: Any, where: str) -> Iterator[SubSample]:
 
 
 def _bounds(item: Mapping[str, Any], size: int) -> Iterator[tuple[int, int, int]]:
-    """Yields (offset, original length, padded length) of each sub-sample of an item."""
+    """Yields (offset, original length, padded length) of each sub-sample in an item."""
     if "cu_seqlens" not in item:
         original = int(item.get("original_seq_len", size))
         yield 0, original, int(item.get("padded_seq_len", max(size, original)))
@@ -279,7 +280,7 @@ def _row(value: Any, dtype: str, name: str) -> Any:
 
 
 def to_bytes(samples: Sequence[Mapping[str, Any]], names: Iterable[str] = DTYPES) -> Any:
-    """Concatenates the named tensors of all sub-samples, name by name, as one uint8 tensor padded to 8 bytes."""
+    """Concatenates the named tensors of all sub-samples, name by name, to uint8, padded to a multiple of 8 bytes."""
     torch = require("torch", extra="torch")
     if not samples:
         return torch.empty(0, dtype=torch.uint8)
@@ -329,8 +330,8 @@ def build_packed_microbatches(
     """Returns the pack of each microbatch: its sub-samples, padded to `padded_seq_len` and concatenated in order.
 
     A pack has tokens, labels and position_ids int64[T] and loss_mask float32[T], all 0 at padding; boundaries
-    cu_seqlens and cu_seqlens_padded int32[n + 1]; max_seqlen, int32 scalar, including padding; local_cp_size, with
-    `cp_sizes`; and dataset_ids int64[n], if a sub-sample has a `dataset_id`.
+    cu_seqlens and cu_seqlens_padded int32[n + 1]; max_seqlen, int32 scalar, including padding; local_cp_size, if
+    `cp_sizes` is given; and dataset_ids int64[n], if a sub-sample has a `dataset_id`.
 
     Args:
         grouped_samples: the sub-samples of each microbatch: tensors by name, `original_seq_len` and `padded_seq_len`.
@@ -376,7 +377,7 @@ def _metadata(bounds: Sequence[int], padded_bounds: Sequence[int], longest: int,
 
 
 def encode_metadata(packs: Iterable[Mapping[str, Any]]) -> list[int]:
-    """Encodes packs, without the tensors of `DTYPES`, as integers for `decode_metadata`."""
+    """Encodes packs, except for the tensors of `DTYPES`, as integers for `decode_metadata`."""
     integers: list[int] = []
     for pack in packs:
         sources = pack["dataset_ids"].tolist() if "dataset_ids" in pack else []
@@ -386,7 +387,7 @@ def encode_metadata(packs: Iterable[Mapping[str, Any]]) -> list[int]:
 
 
 def decode_metadata(integers: Sequence[int], dev: Any) -> list[Pack]:
-    """Decodes the output of `encode_metadata` to packs without the tensors of `DTYPES`."""
+    """Decodes the output of `encode_metadata` into packs without the tensors of `DTYPES`."""
     torch = require("torch", extra="torch")
     packs: list[Pack] = []
     start = 0
@@ -421,8 +422,8 @@ def get_batch_on_this_rank_for_sequence_packing(
         vpp_size: virtual pipeline stages per rank; None for no virtual stages.
         mtp_on_this_rank: whether this stage has multi-token prediction, which needs tokens and labels.
         vp_stage: this virtual stage, below `vpp_size`.
-        pg_collection: a `ProcessGroups`, or an object with its attributes; None for a single process.
-        config: a `PackingConfig`, or an object with its attributes, the same on all ranks; required for packs of a
+        pg_collection: a `ProcessGroups`, or an object with the same attributes; None for a single process.
+        config: a `PackingConfig`, or an object with the same attributes, equal on all ranks; required for packs of a
             fixed shape or contiguous partitions. None for no tail padding and zigzag partitions.
 
     Returns:
@@ -452,7 +453,7 @@ def batch_in(
     config: Any,
     tells_gaps: bool = False,
 ) -> Batch:
-    """Returns the result of `get_batch_on_this_rank_for_sequence_packing` for the process groups of `place`."""
+    """Does the work of `get_batch_on_this_rank_for_sequence_packing`, for `place`; `tells_gaps`: see `cut_for_rank`."""
     torch = require("torch", extra="torch")
     names = _names_needed(place, vpp_size, vp_stage, mtp=mtp)
     settings = _PLAIN

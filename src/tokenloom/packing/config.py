@@ -20,20 +20,20 @@ class PackingConfig:
         sequence_packing_scheduler: name of a scheduler in `scheduler_map`.
         virtual_pipeline_model_parallel_size: virtual stages per rank; None for no virtual stages.
         microbatch_group_size_per_vp_stage: divisor of the number of microbatches, with virtual stages.
-        sequence_parallel: whether tensor-parallel ranks share the tokens of a pack; their number then also divides
-            padded lengths.
+        sequence_parallel: whether tensor-parallel ranks share the tokens of a pack; padded lengths are then also
+            multiples of the number of these ranks.
         pipeline_model_parallel_layout: layer names of each stage, `layout[pp_rank][vp_stage]`; stages with "mtp" need
             all tensors of a pack. None if only the first and the last stage need tensors.
         min_dynamic_context_parallel_size: minimum number of ranks that share a pack, with `default_dynamic_cp`.
-        pad_packed_seq_alignment: multiple to which the tokens of a rank in a pack are padded; "max" pads to
+        pad_packed_seq_alignment: multiple to which each rank's tokens of a pack are padded; "max" pads to
             `max_seqlen_per_dp_cp_rank`, one shape for all packs; None for no padding.
         thd_tail_padding_policy: how to pad: "append_dummy_seq" (default) appends a dummy sequence, "extend_last"
             extends the last sequence.
         thd_max_packed_sequences: maximum sequences of a pack, including the dummy; boundaries are padded to one more.
-        cp_partition_mode: the tokens of a context-parallel rank: "zigzag", two chunks of each sequence, or
+        cp_partition_mode: which tokens a context-parallel rank gets: "zigzag", two chunks of each sequence, or
             "contiguous", one slice of the pack.
         packing_cost_model: cost of sub-samples, such as `PolynomialCost(linear=24576, quadratic=1)` for a hidden size
-            of 2,048; None for attention work. Megatron's schedulers ignore it.
+            of 2,048; None for attention work only. Megatron's schedulers ignore it.
     """
 
     max_seqlen_per_dp_cp_rank: int
@@ -73,8 +73,8 @@ class PackingConfig:
     def of(cls, config: object, **defaults: Any) -> PackingConfig:
         """Reads the settings from the attributes of an object, such as Megatron's configuration.
 
-        `defaults` replace attributes that are missing or None. With Megatron's `cuda_graph_impl`, packs are padded to
-        "max".
+        `defaults` replace attributes that are missing or None. If Megatron's `cuda_graph_impl` is set, any
+        `pad_packed_seq_alignment` becomes "max".
         """
         if isinstance(config, cls):
             return config

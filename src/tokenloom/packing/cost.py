@@ -19,7 +19,7 @@ class CostModel(Protocol):
     """The protocol of cost models; results must be the same on every rank and CPU."""
 
     def cost(self, lengths: Int64s, cp_size: int) -> Float64s:
-        """Returns the time that each rank of a context-parallel group spends on each sub-sample, in any unit.
+        """Returns the time that each rank of a context-parallel group spends on each sub-sample, in any unit, float[n].
 
         Neither the cost nor the cost per token may decrease with the length.
 
@@ -76,12 +76,12 @@ def least_slowest_cost(
 ) -> float:
     """Returns a lower bound of the cost of a plan: the sum over microbatches of the costliest pack.
 
-    `lengths` and `costs` are [num_subsamples], longest first; `shared` are the costs of ranks that work on part of a
-    shared sub-sample instead of a pack.
+    `lengths` and `costs` are [num_subsamples], longest first; `shared` has one cost for each rank that works on a part
+    of a shared sub-sample instead of a pack.
 
     Two sub-samples above half a pack never share a pack, so the s-th costliest microbatch, counted from 0, costs at
     least as much as the (s × ranks)-th of these. The t costliest microbatches contain at most the t × ranks costliest
-    packs that fit; the remaining cost is at best spread evenly. The bound is the maximum of this sum over t.
+    packs that fit; the remaining cost is at best spread evenly. The bound is the maximum over t.
     """
     total = float(costs.sum()) + float(shared.sum())
     most = np.cumsum(np.sort(np.append(costliest_packs(lengths, costs, capacity), shared))[::-1])
@@ -93,7 +93,7 @@ def least_slowest_cost(
 
 
 def num_alone(lengths: Int64s, capacity: int) -> int:
-    """Returns the number of sub-samples longer than half a pack; no two of these fit one pack."""
+    """Returns the number of sub-samples longer than half a pack; no two of these fit into one pack."""
     return int(np.count_nonzero(lengths > capacity // 2))
 
 

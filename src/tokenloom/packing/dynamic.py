@@ -2,7 +2,8 @@
 
 The scheduler fills one microbatch after another, longest sub-sample first. The longest sub-sample opens a group with
 the ranks it needs, and limits the work per rank. Each other sub-sample goes into the open or new group that keeps the
-busiest rank's work lowest. Others wait for the next microbatch. Idle ranks join the smallest groups.
+busiest rank's work lowest; if no group fits, the sub-sample waits for the next microbatch. Idle ranks join the smallest
+groups.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Subsamples = list[tuple[int, int]]
 
 @dataclass(slots=True)
 class Group:
-    """The ranks that share a pack, and its tokens; tokens and attention work per rank are rounded as in Megatron."""
+    """A pack, shared by `size` ranks; tokens per rank and attention work are rounded as in Megatron."""
 
     size: int
     members: Subsamples = field(default_factory=list)
@@ -105,7 +106,7 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
         )
 
     def ranks_needed(self, length: int) -> int:
-        """Returns the size of the smallest group that fits a sub-sample; all ranks if none does."""
+        """Returns the size of the smallest group that a sub-sample fits; the number of all ranks if it fits none."""
         tokens = self.max_seqlen_per_dp_cp_rank
         return next((size for size in self.sizes if size * tokens >= length), self.num_ranks)
 

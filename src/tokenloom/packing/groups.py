@@ -41,7 +41,7 @@ def measure_traffic() -> Iterator[Counter[str]]:
 
 
 class Channel:
-    """The collectives of a process group, or of this process only (None).
+    """The collectives of a process group; of this process only if the group is None.
 
     All ranks must call the same methods in the same order. A failed collective raises a ConnectionLostError.
     """
@@ -68,7 +68,7 @@ class Channel:
         return ranks
 
     def all_gather_rows(self, rows: Int64s, purpose: str) -> list[Int64s]:
-        """Returns the array int64[n, columns] of each rank; n may differ between ranks."""
+        """Gathers the array int64[n, columns] of each rank; n may differ between ranks."""
         if self.size == 1:
             return [rows]
         torch, columns = self._torch, rows.shape[1]
@@ -100,7 +100,7 @@ class Channel:
         return moved
 
     def broadcast_integers(self, values: Sequence[int] | None, source: int, purpose: str) -> list[int]:
-        """Returns the 64-bit integers of rank `source`; other ranks pass None."""
+        """Sends the 64-bit `values` of rank `source` to all ranks, and returns them; other ranks pass None."""
         if self.size == 1:
             assert values is not None
             return list(values)
@@ -177,7 +177,7 @@ class ProcessGroups:
                 consecutive ranks of dp_cp.
 
         Raises:
-            ConfigError: a dimension has another name, or a size does not divide dp × cp.
+            ConfigError: a dimension has another name, or a size in `cp_sizes` is not allowed.
         """
         names = tuple(mesh.mesh_dim_names or ())
         if not names or set(names) - {"dp", "cp", "tp", "pp"}:
@@ -211,7 +211,7 @@ def _own_group(all_ranks: Sequence[Sequence[int]]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class GroupRank:
-    """The size of a group and this process's rank in it, where no process group exists."""
+    """The size of a group without a process group, and the rank of this process in it."""
 
     size: int
     rank: int
@@ -219,7 +219,7 @@ class GroupRank:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The process groups of this process. `cp_of_size` is None if unknown; `given_device` overrides their device."""
+    """The process groups of this process. `cp_of_size` is None if unknown; `given_device` replaces their device."""
 
     dp: Channel
     cp: Channel | GroupRank
@@ -256,7 +256,7 @@ class Place:
 
 
 def place_of(pg_collection: Any) -> Place:
-    """Returns the `Place` of this process in a `ProcessGroups` or an object with its attributes."""
+    """Returns the `Place` of this process, from a `ProcessGroups` or an object with the same attributes."""
     if pg_collection is None:
         pg_collection = ProcessGroups()
         if (ranks := current_ranks()) is not None and ranks.world_size > 1:
@@ -277,10 +277,10 @@ def place_of(pg_collection: Any) -> Place:
 
 
 def place_in(dp_group: Any, tp_group: Any, pp_group: Any, dp_cp_group: Any, dev: Any = None) -> Place:
-    """Returns the `Place` of this process in given groups, where cp follows from dp_cp and dp."""
+    """Returns the `Place` of this process, from its groups; cp has as many ranks as dp_cp divided by dp."""
     dp, dp_cp = Channel(dp_group), Channel(dp_group if dp_cp_group is None else dp_cp_group)
     if dp_cp.size % dp.size:
-        raise ConfigError(f"{dp_cp.size} ranks of dp_cp are not a multiple of the {dp.size} ranks of dp")
+        raise ConfigError(f"dp_cp has {dp_cp.size} ranks, not a multiple of the {dp.size} ranks of dp")
     cp_size = dp_cp.size // dp.size
     cp = GroupRank(cp_size, dp_cp.rank % cp_size)
     return Place(dp, cp, Channel(tp_group), Channel(pp_group), dp_cp.group, None, dev)

@@ -27,7 +27,7 @@ class HybridCostBalancedScheduler(BasePackingScheduler):
     """A scheduler that plans packs of equal cost, with context-parallel groups chosen anew for each microbatch.
 
     Short sub-samples are packed on single ranks. A longer sub-sample is shared by the smallest power of two of ranks
-    that fits it, or by more ranks if all ranks would wait for it: s ranks fit n tokens if n, rounded up to a multiple
+    that it fits, or by more ranks if all others would wait for it: n tokens fit s ranks if n, rounded up to a multiple
     of 2 × s, is at most s × `max_seqlen_per_dp_cp_rank`. Short sub-samples join groups that cost less than their
     microbatch. With fewer sub-samples than ranks, each sub-sample gets a group, and groups grow until no rank is idle.
 
@@ -38,14 +38,14 @@ class HybridCostBalancedScheduler(BasePackingScheduler):
         >>> plan.assignments, plan.cp_sizes.tolist()
         ((((0,), (0,), (1,), (2, 3)),), [[2, 2, 1, 1]])
 
-    The arguments are the same as in `BasePackingScheduler`; groups consist of any of the dp × cp ranks.
+    The arguments are the same as in `BasePackingScheduler`; groups may span all dp × cp ranks.
     """
 
     is_dynamic_cp = True
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
-        """The possible sizes of groups, in ascending order."""
+        """The possible group sizes, in ascending order."""
         return tuple(2**k for k in range(self.num_ranks.bit_length()))
 
     @property
@@ -53,7 +53,7 @@ class HybridCostBalancedScheduler(BasePackingScheduler):
         return max(size * self.tokens_per_rank(size) for size in (1, self.group_sizes[-1]))
 
     def tokens_per_rank(self, size: int) -> int:
-        """Returns the maximum tokens per rank of a group of `size`; groups cut sub-samples into two chunks per rank."""
+        """Returns the maximum tokens per rank in a group: an even number if each rank gets two chunks (`size` > 1)."""
         return self.max_seqlen_per_dp_cp_rank if size == 1 else self.max_seqlen_per_dp_cp_rank // 2 * 2
 
     def _plan(self, lengths: Int64s) -> PackPlan:
@@ -85,6 +85,8 @@ class Group:
 
 @dataclass(slots=True)
 class Step:
+    """The groups of one microbatch."""
+
     groups: list[Group] = field(default_factory=list)
 
     @property
@@ -107,7 +109,7 @@ class Placed:
 
 
 class HybridBatch:
-    """The planner of one global batch; `lengths` are longest first."""
+    """Plans one global batch; `lengths` must be sorted, longest first."""
 
     def __init__(self, scheduler: HybridCostBalancedScheduler, lengths: Int64s) -> None:
         self.scheduler = scheduler
@@ -125,7 +127,7 @@ class HybridBatch:
         self._negatives: dict[int, tuple[Int64s, Int64s]] = {}
 
     def costs(self, size: int, count: int | None = None) -> Int64s:
-        """Returns the costs of the `count` longest sub-samples (None: all) for each of `size` ranks, int64[count]."""
+        """Returns the cost per rank of the `count` longest sub-samples (None: all) in groups of `size`, int64[n]."""
         count = len(self.lengths) if count is None else count
         cached = self._costs.get(size, self.lengths[:0])
         if len(cached) < count:
@@ -133,7 +135,7 @@ class HybridBatch:
         return cached[:count]
 
     def _negative_costs_and_tokens(self, size: int) -> tuple[Int64s, Int64s]:
-        """Returns negated costs and padded tokens in groups of `size`, ascending, int64[num_subsamples] each."""
+        """Returns negated costs and negated padded lengths in groups of `size`, ascending, int64[n] each."""
         if size not in self._negatives:
             padded = -(-self.lengths // (2 * size)) * (2 * size)
             self._negatives[size] = -self.costs(size), -padded
@@ -143,7 +145,7 @@ class HybridBatch:
         return scaled_costs(checked_costs(self.scheduler.cost_model, lengths, size), self._exponent)
 
     def promising_first(self) -> Iterator[Sharing]:
-        """Yields sharings: first those whose lower bound is near the mean cost of all ranks, then by lower bound."""
+        """Yields sharings: first those with `least` close to the smallest `even_share`, then the others by `least`."""
         others: list[Sharing] = []
         even_share = float("inf")
         for sharing in self._sharings():
@@ -155,7 +157,7 @@ class HybridBatch:
         yield from sorted(others, key=lambda other: other.least)
 
     def _sharings(self) -> Iterator[Sharing]:
-        """Yields different sharings: for each limit of cost, highest first, without and with wider first groups."""
+        """Yields different sharings: for each cost limit, highest first, one as is and some with wider first groups."""
         num_long = int(np.count_nonzero(self.needs > 1))
         alone = self.costs(1)
         full = int(self._costs_of(np.minimum(self.lengths[:1], self.capacity), 1)[0])
@@ -171,7 +173,7 @@ class HybridBatch:
                     yield self._sharing(variant)
 
     def _sizes_within(self, limit: float, count: int) -> Int64s:
-        """Returns for each of `count` sub-samples the fewest ranks with a cost within `limit`, else the cheapest."""
+        """Returns group sizes of the `count` longest sub-samples: the smallest within cost `limit`, or cheapest."""
         known = self.sizes if self.capacity > 1 else (1,)
         sizes = np.array(known, dtype=np.int64)
         table = np.stack([self.costs(size, count) for size in known])
@@ -182,7 +184,7 @@ class HybridBatch:
         return chosen
 
     def _first_widened(self, sizes: Int64s, cuts: int) -> Int64s:
-        """Widens the groups of the longest sub-samples, so that they fill a step of their own.
+        """Widens the groups of the longest sub-samples, so that these groups fill a step of their own.
 
         Before that, each of `cuts` rounds makes these groups twice as wide and continues with the longest of them.
         """
@@ -216,7 +218,7 @@ class HybridBatch:
         )
 
     def groups_and_packs(self) -> Placed | None:
-        """Returns the best plan that packs whole sub-samples beside the groups; None if these leave ranks idle."""
+        """Returns the best plan of groups and packs of whole sub-samples; None if every such plan leaves ranks idle."""
         tried: list[Placed] = []
         for sharing in self.promising_first():
             placed = self._pack_beside(sharing)
@@ -228,7 +230,7 @@ class HybridBatch:
         return min(tried, key=lambda placed: placed.slowest, default=None)
 
     def _pack_beside(self, sharing: Sharing) -> Placed | None:
-        """Plans a sharing, with whole sub-samples in packs or in groups that cost less than their step."""
+        """Plans a sharing; whole sub-samples get packs, or join groups that cost less than their step."""
         num_shared, num_all = len(sharing.sizes), len(self.lengths)
         joins = bool((sharing.sizes > self.needs[sharing.numbers]).any())
         most = self.scheduler.max_num_seqs or num_all
@@ -277,7 +279,7 @@ class HybridBatch:
         return -(-num_steps // self.multiple) * self.multiple
 
     def _costliest_first(self, steps: Sequence[Step], num_shared: int) -> list[Step]:
-        """Sorts steps by the cost of their groups; without groups, by the sub-sample that gets a pack of its own."""
+        """Sorts steps, costliest first; empty steps count as the longest sub-sample above half a pack that they get."""
         alone = self.costs(1)[num_shared:][self.lengths[num_shared:] > self.capacity // 2][:: self.num_ranks].tolist()
         empty = [step for step in steps if not step.groups]
         levels = [(step.level, step) for step in steps if step.groups]
@@ -285,7 +287,7 @@ class HybridBatch:
         return [step for _, step in sorted(levels, key=lambda one: -one[0])]
 
     def _fill(self, steps: Sequence[Step], num_shared: int, most: int) -> Int64s:
-        """Moves up to `most` whole sub-samples, longest first, into cheaper groups of a step; returns the rest."""
+        """Moves up to `most` whole sub-samples into groups cheaper than their step, longest first; returns the rest."""
         free = list(range(num_shared, len(self.lengths)))
         for step in steps:
             level = step.level
@@ -348,7 +350,7 @@ class HybridBatch:
 
 
 def _first_fit(sharing: Sharing, num_ranks: int) -> list[Step]:
-    """Assigns the group of each shared sub-sample to the first step with enough ranks."""
+    """Assigns the group of each shared sub-sample to the first step with enough idle ranks."""
     steps: list[Step] = []
     left: list[int] = []
     first: dict[int, int] = {}  # the first step that may have room for a group of each size

@@ -1,7 +1,7 @@
 """The pipeline of one global batch, from the data iterators of all ranks to their packs.
 
 Ranks fetch items, gather lengths, plan, exchange sub-samples, pack, and send metadata to ranks without data. If a rank
-fails or dies, all ranks raise with its cause. All sums are integers; metadata is sent as 64-bit integers.
+fails or dies, all ranks raise an error with the cause. All sums are integers; metadata is sent as 64-bit integers.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def run_pipeline(
     *,
     sums_padding: bool = False,
 ) -> Wrapped:
-    """Returns the result of `wrap_data_iterator` with a scheduler; `sums_padding` includes padding in the sums."""
+    """Does the work of `wrap_data_iterator` with a given scheduler; `sums_padding` includes padding in the sums."""
     settings = PackingConfig.of(config)
     stages = settings.stages_with_tokens(pp_rank=place.pp.rank, pp_size=place.pp.size)
 
@@ -110,7 +110,7 @@ class Planned:
         return int((tokens[self.plan.packs] // self.plan.cp_sizes).max())
 
     def cp_sizes(self, place: Place) -> list[int] | None:
-        """Returns the number of ranks that share each pack of this rank; None if all packs have cp ranks."""
+        """Returns how many ranks share each pack of this rank; None if every pack is shared by the cp group."""
         if (self.plan.cp_sizes == place.cp.size).all():
             return None
         sizes: list[int] = self.plan.cp_sizes[:, place.rank].tolist()
@@ -124,7 +124,7 @@ class Planned:
         return build_packed_microbatches(grouped, place.device, cp_sizes=self.cp_sizes(place))
 
     def metadata(self, place: Place, lengths: Int64s) -> list[Pack]:
-        """Returns the packs of a pipeline stage without tokens; `lengths` are without padding."""
+        """Returns this rank's packs with `METADATA` only, for a stage without tokens; `lengths` exclude padding."""
         mine = self.plan.ids_of_rank(place.rank)
         sizes: Sequence[int | None] = self.cp_sizes(place) or [None] * len(mine)
         return [
@@ -168,7 +168,7 @@ def sums_of(lengths: Int64s) -> tuple[int, int]:
 
 
 def describe(plan: PackPlan, *arrays: Int64s) -> str:
-    """Describes the sizes of a plan, with a digest of the plan and `arrays`, so that ranks can compare plans."""
+    """Returns the sizes of a plan and a digest of the plan and `arrays`, as text that ranks can compare."""
     digest = hashlib.sha256()
     for array in (*arrays, plan.ids, plan.pack_offsets, plan.packs, plan.cp_sizes):
         digest.update(np.ascontiguousarray(array).data)
@@ -180,7 +180,7 @@ def describe(plan: PackPlan, *arrays: Int64s) -> str:
 class GlobalBatch:
     """The sub-samples that this rank fetched, and the lengths and sources of all sub-samples, int64[num_subsamples].
 
-    Ids count the sub-samples of data-parallel rank 0 first; `offsets` are the ranks' boundaries. Source -1 is unknown.
+    Ids count from data-parallel rank 0 on; rank r has the ids [offsets[r], offsets[r + 1]). Source -1 is unknown.
     """
 
     samples: list[SubSample]
@@ -200,7 +200,7 @@ def fetch(data_iterator: Iterator[Any], num_microbatches: int, required: Sequenc
     samples = list(take_apart(items))
     if missing := [f"`{name}`" for name in required if any(name not in sample for sample in samples)]:
         message = f"sub-samples lack {', '.join(missing)}, which the scheduler requires"
-        raise InputError(message, hint="change `get_required_sample_keys` of the scheduler")
+        raise InputError(message, hint="add them to the items, or change `get_required_sample_keys` of the scheduler")
     return samples
 
 
@@ -217,7 +217,7 @@ def _iterator_of_stage(data_iterator: Any, stages: Sequence[bool]) -> Any:
 
 
 def gather_lengths(fetching: Attempt[list[SubSample]], dp: Channel) -> GlobalBatch:
-    """Gathers the lengths of all data-parallel ranks; raises on all ranks if one failed to fetch its items."""
+    """Gathers the lengths from all data-parallel ranks; raises on all ranks if one failed to fetch its items."""
     samples = fetching.result or []
     rows = np.array(
         [[one["original_seq_len"], one["padded_seq_len"], one.get("dataset_id", -1)] for one in samples], dtype=np.int64
@@ -235,7 +235,7 @@ def gather_lengths(fetching: Attempt[list[SubSample]], dp: Channel) -> GlobalBat
 
 
 def exchange_samples(fetched: GlobalBatch, wanted: Sequence[Int64s], dp: Channel) -> dict[int, SubSample]:
-    """Sends each rank of `dp` the sub-samples of its `wanted` ids (ascending); returns this rank's."""
+    """Sends sub-samples with ids `wanted[r]` (ascending) to each rank r of `dp`; returns this rank's, by id."""
     torch = require("torch", extra="torch")
     offsets, first = fetched.offsets, int(fetched.offsets[dp.rank])
 
@@ -268,7 +268,7 @@ def exchange_samples(fetched: GlobalBatch, wanted: Sequence[Int64s], dp: Channel
 def broadcast_to_stages(
     packs: list[Pack] | None, numbers: tuple[int, int, int], pp: Channel, dev: Any
 ) -> tuple[list[Pack], tuple[int, int, int]]:
-    """Sends metadata and numbers of the first pipeline stage to all stages; stages without packs (None) return them."""
+    """Sends metadata and `numbers` of the first stage to all others; returns them on stages without packs (None)."""
     if pp.size <= 2:
         assert packs is not None
         return packs, numbers
@@ -283,7 +283,7 @@ def broadcast_to_stages(
 
 
 def iterators_over(packs: list[Pack] | None, tp: Channel, stages: Sequence[bool], *, in_list: bool) -> Any:
-    """Returns an iterator over packs, or with `in_list` one per virtual stage; None on tensor-parallel ranks above 0.
+    """Returns an iterator over packs, or with `in_list` a list, one per virtual stage; None if the TP rank is above 0.
 
     Virtual stages that do not need tokens get `METADATA` only.
     """

@@ -27,9 +27,9 @@ class PackPlan(HasFacts):
 
     Attributes:
         num_ranks: number of dp × cp ranks; rank = dp_rank * cp_size + cp_rank.
-        ids: int64[num_subsamples], sub-samples of all packs, in order.
+        ids: int64[num_subsamples], ids of the sub-samples, pack by pack.
         pack_offsets: int64[num_packs + 1], boundaries of the packs in `ids`.
-        packs: int64[num_microbatches, num_ranks], the pack of each rank.
+        packs: int64[num_microbatches, num_ranks], index of each rank's pack.
         cp_sizes: int64[num_microbatches, num_ranks], number of ranks in the group of each rank.
     """
 
@@ -51,18 +51,18 @@ class PackPlan(HasFacts):
 
     @property
     def assignments(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """The sub-samples as `[microbatch][rank][i]`, computed at each access; ranks of a group have equal tuples."""
+        """Sub-sample ids as `[microbatch][rank][i]`, computed at each access; ranks of a group have equal tuples."""
         ids = self.ids.tolist()
         packs = [tuple(ids[start:stop]) for start, stop in itertools.pairwise(self.pack_offsets.tolist())]
         return tuple(tuple(packs[number] for number in row) for row in self.packs.tolist())
 
     def ids_of(self, microbatch: int, rank: int) -> Int64s:
-        """Returns the sub-samples of a rank in a microbatch, in order, as a view."""
+        """Returns the ids of a rank's sub-samples in a microbatch, in order, as a view."""
         pack = int(self.packs[microbatch, rank])
         return self.ids[self.pack_offsets[pack] : self.pack_offsets[pack + 1]]
 
     def ids_of_rank(self, rank: int) -> list[Int64s]:
-        """Returns the sub-samples of a rank in each microbatch, as views."""
+        """Returns the ids of a rank's sub-samples in each microbatch, as views."""
         return [self.ids_of(microbatch, rank) for microbatch in range(self.num_microbatches)]
 
     def __eq__(self, other: object) -> bool:
@@ -100,7 +100,7 @@ def uniform_plan(pack_of: Int64s, *, num_microbatches: int, cp_size: int, dp_siz
 
 
 def plan_of(pack_of: Int64s, packs: Int64s, cp_sizes: Int64s) -> PackPlan:
-    """Returns a plan from the pack of each sub-sample, int64[num_subsamples]; packs have ids in ascending order."""
+    """Returns the plan that puts sub-sample i into pack `pack_of[i]`; the ids in a pack ascend."""
     num_packs = int(packs.max()) + 1
     counts = np.bincount(pack_of, minlength=num_packs)
     return PackPlan(
@@ -136,7 +136,7 @@ def plan_from_groups(groups: Any, *, num_subsamples: int, num_ranks: int, cp_siz
                 at = first // size * size
                 message = f"ranks {at}-{at + size - 1} must share a pack in microbatch {microbatch}, got "
                 message += str(rows[at : at + size])
-                raise ConfigError(message, hint="set `is_dynamic_cp` in schedulers that choose the size of groups")
+                raise ConfigError(message, hint="set `is_dynamic_cp = True` in a scheduler that chooses group sizes")
             packs[microbatch, first : first + size] = len(offsets) - 1
             cp_sizes[microbatch, first : first + size] = size
             ids += rows[first]
@@ -145,7 +145,9 @@ def plan_from_groups(groups: Any, *, num_subsamples: int, num_ranks: int, cp_siz
     if sorted(ids) != list(range(num_subsamples)):
         counts, valid = Counter(ids), range(num_subsamples)
         wrong = next(number for number in [*valid, *sorted(counts)] if counts[number] != (number in valid))
-        raise ConfigError(f"sub-sample {wrong} of {num_subsamples} must be in one pack, got {counts[wrong]}")
+        raise ConfigError(
+            f"sub-sample {wrong} of {num_subsamples}: expected in {int(wrong in valid)} packs, found in {counts[wrong]}"
+        )
     return PackPlan(
         num_ranks=num_ranks,
         ids=np.array(ids, dtype=np.int64),

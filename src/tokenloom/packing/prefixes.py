@@ -1,8 +1,8 @@
 """Prefix trees of sequences: packs that store and compute shared prefixes once, balanced over ranks.
 
-A forest in depth-first order is two numbers per sequence: its length, and the tokens it shares with the previous one.
-Consecutive sequences in that order cost the first sequence and the unshared tokens of the others. So a piece of a tree
-is a range of sequences; splitting a range repeats the prefix that its second half shared.
+A forest is stored as two numbers per sequence, in depth-first order: the length, and the number of tokens shared with
+the previous sequence. Consecutive sequences cost the first one and the unshared tokens of the others. So a piece of a
+tree is a range of sequences; splitting a range repeats the prefix that the second half shared.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class PrefixForest(HasFacts):
     Attributes:
         order: int64[n], the index of each sequence in the input.
         lengths: int64[n], tokens of each sequence.
-        shared: int64[n], leading tokens that each sequence shares with the previous one; 0 starts a tree.
+        shared: int64[n], number of leading tokens shared with the previous sequence; 0 starts a tree.
     """
 
     order: Int64s
@@ -62,7 +62,7 @@ class PrefixForest(HasFacts):
     def of(cls, sequences: Sequence[ArrayLike], position_ids: Sequence[ArrayLike] | None = None) -> PrefixForest:
         """Builds the forest of sequences; a shared prefix has equal tokens at equal positions.
 
-        Trees and branches have the order of their first sequences. Time is linear in the shared tokens.
+        Trees and branches have the order of their first sequences. Takes time linear in the number of shared tokens.
 
         Example:
             >>> forest = PrefixForest.of([[1, 2, 3], [7, 8], [1, 2, 4, 5]])
@@ -74,7 +74,7 @@ class PrefixForest(HasFacts):
             position_ids: integers[length] per sequence; None if positions count from 0 in each sequence.
 
         Raises:
-            ConfigError: there is no sequence, a sequence is empty or not a vector of integers, or positions do not fit.
+            ConfigError: no sequences, a sequence is empty or not an integer vector, or `position_ids` do not fit.
         """
         rows = [integers_of(row, f"sequence {number}") for number, row in enumerate(sequences)]
         lengths = np.array([len(row) for row in rows], dtype=np.int64)
@@ -93,7 +93,7 @@ class PrefixForest(HasFacts):
         return int(self.lengths.sum() - self.shared.sum())
 
     def rows(self) -> Iterator[tuple[int, int, int]]:
-        """Yields (index, length, shared tokens) of each sequence."""
+        """Yields (index in the input, length, number of shared tokens) of each sequence."""
         return zip(self.order.tolist(), self.lengths.tolist(), self.shared.tolist(), strict=True)
 
     def facts(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class PrefixForest(HasFacts):
 
 
 def _with_positions(rows: list[NDArray[Any]], position_ids: Sequence[ArrayLike]) -> list[NDArray[Any]]:
-    """Returns integers that are equal where tokens and positions are equal; tokens if all positions count from 0."""
+    """Returns `tokens_at_positions` of each sequence; `rows` (the tokens) if all positions count from 0."""
     places = [integers_of(row, f"position_ids of sequence {number}") for number, row in enumerate(position_ids)]
     if [len(row) for row in places] != [len(row) for row in rows]:
         raise ConfigError("`position_ids`: must have a position for each token of each sequence")
@@ -121,7 +121,7 @@ def _with_positions(rows: list[NDArray[Any]], position_ids: Sequence[ArrayLike])
 
 
 def tokens_at_positions(tokens: NDArray[Any], position_ids: NDArray[Any], name: str) -> Int64s:
-    """Combines tokens and positions to int64[length], which are equal where both are equal."""
+    """Combines each token with its position into one integer, int64[length]; equal only if both are equal."""
     if min(tokens.min(), position_ids.min()) < 0 or max(tokens.max(), position_ids.max()) >= _MOST_TOKEN:
         raise ConfigError(f"{name}: tokens and positions must be in [0, 2**31)")
     both: Int64s = tokens.astype(np.int64) | position_ids.astype(np.int64) << 32
@@ -130,12 +130,12 @@ def tokens_at_positions(tokens: NDArray[Any], position_ids: NDArray[Any], name: 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PrefixPack:
-    """Sequences whose shared prefixes are stored once: a row of T tokens (torch tensors) for P tokens of all sequences.
+    """Sequences of P tokens in all, in one row of T tokens (torch tensors) that stores shared prefixes once.
 
     A token attends to the tokens before it in its own sequences: query q sees key k if
     tree_in[k] <= tree_in[q] < tree_out[k]. So its hidden state is the same as in each sequence alone. The label of a
-    token may differ between its sequences: a *term* is a token and a label, computed once for all sequences that share
-    it, with the sum of their weights.
+    token may differ between its sequences. Each token of the row with one of its labels is a *term*, M in all: its loss
+    is computed once for all sequences that share the term, with the sum of their weights.
 
     Attributes:
         tokens: int64[T]; 0 in the padding at the end.
@@ -147,10 +147,10 @@ class PrefixPack:
         places: int64[P], index in `tokens` of each token of each sequence.
         labels: int64[P].
         loss_weights: float32[P], weight of the loss of each label.
-        terms: int64[P], term of each token of each sequence.
+        terms: int64[P], index of the term of each token of each sequence.
         term_places, term_labels: int64[M], index in `tokens` and label of each term.
         term_weights: float32[M], sum of `loss_weights` over the sequences of each term.
-        term_numbers: int64[M], index of each term among the terms of the whole row, in the part of a rank, too.
+        term_numbers: int64[M], index of each term among the terms of the whole row, even in a `part` of it.
         columns: other values by name, [P, ...].
         sequences: int64[num_sequences], index of each sequence in the global batch.
     """
@@ -192,16 +192,16 @@ class PrefixPack:
 
         Args:
             sequences: token ids, integers[length] per sequence.
-            labels: integers[length] per sequence; a negative label becomes 0 without loss. None for the next token, and
+            labels: integers[length] per sequence; negative for no loss (becomes 0). None for the next token, and
                 no loss at the last token.
-            loss_weights: a vector or one number per sequence, such as its advantage times its loss mask; None for 1.
+            loss_weights: a vector or one number per sequence, such as advantage times loss mask; None for 1.
             position_ids: integers[length] per sequence; None if they count from 0. Tokens at different positions are
                 not shared.
             columns: other values, [length, ...] per sequence, which become `columns` of the pack.
             multiple: the row is padded to a multiple of this number of tokens.
 
         Raises:
-            ConfigError: there is no sequence, a sequence is empty, or another argument does not match its length.
+            ConfigError: there is no sequence, a sequence is empty, or another argument does not match the lengths.
             InputError: a weight is not finite.
             MissingExtraError: torch is not installed.
         """
@@ -290,16 +290,16 @@ class PrefixPack:
         )
 
     def part(self, *, cp_size: int, cp_rank: int, block_size: int = BLOCK_SIZE) -> PrefixPack:
-        """Returns a context-parallel rank's tokens and their terms, in blocks balanced by attention work.
+        """Returns a context-parallel rank's part of the row: token blocks, balanced by attention work, and their terms.
 
-        The row must have a multiple of cp_size × block_size tokens. `tree_in` are the rank's indices in the whole row,
-        whose keys and values each rank must gather.
+        The row's length must be a multiple of cp_size × block_size. `tree_in` are the indices of the rank's tokens in
+        the whole row; for attention, each rank must gather the keys and values of the whole row.
         """
         torch = require("torch", extra="torch")
         length, size = len(self.tokens), checked_integer("cp_size", cp_size, at_least=1) * block_size
         if length % size:
             message = f"a row of {length} tokens cannot be divided among {cp_size} ranks"
-            raise ConfigError(message, hint=f"create it with `multiple={size}`")
+            raise ConfigError(message, hint=f"create the pack with `multiple={size}`")
         seen = self.position_ids.view(-1, block_size).sum(1)
         order = torch.argsort(seen, descending=True, stable=True).view(-1, cp_size)
         order[1::2] = order[1::2].flip(1)
@@ -322,7 +322,7 @@ class PrefixPack:
         return self.term_log_probs(logits)[self.terms]
 
     def loss(self, logits: Any) -> Any:
-        """Returns the weighted cross entropy summed over all sequences, a scalar; losses of ranks' parts add up."""
+        """Returns the weighted cross entropy, summed over all sequences, a scalar; add up the losses of all parts."""
         return -(self.term_log_probs(logits) * self.term_weights).sum()
 
     def split(self, values: Any) -> tuple[Any, ...]:
@@ -342,7 +342,7 @@ def _concatenated(name: str, rows: Sequence[ArrayLike], lengths: Sequence[int]) 
     _check_count(name, arrays, len(lengths))
     for number, (array, length) in enumerate(zip(arrays, lengths, strict=True)):
         if array.shape[:1] != (length,):
-            raise ConfigError(f"`{name}` of sequence {number}: must have {length} rows, got shape {list(array.shape)}")
+            raise ConfigError(f"`{name}` of sequence {number}: length must be {length}, got shape {list(array.shape)}")
     return np.concatenate(arrays)
 
 
@@ -387,7 +387,7 @@ def _layout(forest: PrefixForest, offsets: Int64s) -> tuple[Int64s, Int64s, Int6
 
 
 def _terms(forest: PrefixForest, offsets: Int64s, labels: Int64s) -> tuple[Int64s, Int64s]:
-    """Returns the term of each token, int64[P], and the first token of each term: shared tokens with equal labels."""
+    """Returns each token's term (see `PrefixPack`), int64[P], and the first token of each term, int64[M]."""
     terms = np.empty(offsets[-1], dtype=np.int64)
     kept: list[Int64s] = []
     count = before = 0
@@ -442,12 +442,12 @@ def pack_prefixes(
         dp_rank, dp_size: this data-parallel rank, and the number of data-parallel ranks.
         cp_size: context-parallel ranks that share a pack; `pack.part` returns the tokens of one rank.
         microbatch_multiple: divisor of the number of microbatches.
-        pad_to: multiple to which the tokens of a rank are padded, a divisor of `max_tokens`; "max" for one shape.
+        pad_to: multiple to which the tokens of a rank are padded, a divisor of `max_tokens`; "max" for equal shapes.
         block_size: tokens per block that is assigned to a context-parallel rank, a divisor of `max_tokens`.
-        cost_model: cost of sequences; None for attention work.
+        cost_model: cost of sequences; None for attention work only.
 
     Raises:
-        ConfigError: a sequence is longer than a pack, there are too few sequences, or values do not match them.
+        ConfigError: a sequence is longer than a pack, there are too few, or values do not match the sequences.
         InputError: a weight is not finite.
     """
     scheduler = PrefixTreeScheduler(max_tokens, cp_size, dp_size, microbatch_multiple, cost_model=cost_model)
@@ -474,7 +474,7 @@ def pack_prefixes(
 class PrefixTreeScheduler(CostBalancedScheduler):
     """A scheduler that plans packs of equal cost, in which shared prefixes are computed once.
 
-    Trees that fit a pack stay whole, unless that makes ranks unequal; splits repeat as few tokens as possible.
+    Trees that fit a pack stay whole, unless ranks then have unequal work; splits repeat as few tokens as possible.
     Sequences that share nothing are packed as with `cost_balanced`.
 
     As "prefix_trees" in `wrap_data_iterator`, it yields a `PrefixPack` per microbatch. Every rank that needs packs
@@ -483,7 +483,7 @@ class PrefixTreeScheduler(CostBalancedScheduler):
     """
 
     def plan_forest(self, forest: PrefixForest) -> PackPlan:
-        """Returns the plan of all sequences, the same on every rank; packs have depth-first order.
+        """Returns the plan of all sequences, the same on every rank; sequences in a pack are in depth-first order.
 
         Raises:
             ConfigError: a sequence is longer than a pack, there are fewer sequences than packs, or `max_num_seqs` is
@@ -514,7 +514,7 @@ class PrefixTreeScheduler(CostBalancedScheduler):
         return replace(plan, ids=forest.order[plan.ids])
 
     def _candidates(self, costs: _ForestCosts) -> Iterator[tuple[Int64s, int]]:
-        """Yields (pack of each sequence, number of microbatches): whole trees, one range per pack, smaller pieces."""
+        """Yields (pack of each sequence, number of microbatches) for whole trees, one range per pack, then pieces."""
         columns = (costs.lengths, costs.shared, costs.alone, costs.prefix)
         multiple = self.dp_size * self.microbatch_multiple
         fewest = max(-(-int((costs.lengths - costs.shared).sum()) // (self.max_tokens * multiple)), 1)
@@ -536,7 +536,7 @@ class PrefixTreeScheduler(CostBalancedScheduler):
             limit = min(limit * 2 // 3, costs.total // (fewest * multiple))
 
     def _packed(self, costs: _ForestCosts, begins: Int64s) -> tuple[Int64s, int] | None:
-        """Packs ranges of sequences that start at `begins`; returns pack of each range and number of microbatches."""
+        """Packs the sequence ranges that start at `begins`; returns each range's pack, and the microbatch count."""
         tokens = np.add.reduceat(costs.lengths - costs.shared, begins) + costs.shared[begins]
         weights = np.add.reduceat(costs.alone - costs.prefix, begins) + costs.prefix[begins]
         order = np.lexsort((-weights, -tokens))
@@ -584,7 +584,7 @@ class PrefixTreeScheduler(CostBalancedScheduler):
     def packs(
         self, plan: PackPlan, sample: Callable[[int], SubSample], place: Place, settings: PackingConfig
     ) -> list[PrefixPack]:
-        """Returns the packs of this rank; `sample` returns the sub-sample of an id."""
+        """Returns the packs of this rank; `sample` returns the sub-sample with a given id."""
         multiple = _row_multiple(self, settings.pad_packed_seq_alignment or 1, BLOCK_SIZE)
         made = []
         for ids in plan.ids_of_rank(place.rank):
@@ -603,7 +603,7 @@ def keys_of(samples: Sequence[SubSample]) -> list[Int64s]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ForestCosts:
-    """The sequences of a `PrefixForest`, the cost of each (`alone`) and of its shared `prefix`, as integers."""
+    """The sequences of a `PrefixForest`, with integer costs: `alone` of all tokens, `prefix` of the shared ones."""
 
     lengths: Int64s
     shared: Int64s
@@ -615,7 +615,7 @@ class _ForestCosts:
         return int((self.alone - self.prefix).sum())
 
     def of_packs(self, pack_of: Int64s, num_packs: int) -> Int64s:
-        """Returns the cost of each pack, int64[num_packs]; all sequences of a tree in a pack share prefixes."""
+        """Returns the cost of each pack, int64[num_packs]; a prefix shared by sequences of a pack counts once."""
         order = stable_order(pack_of)
         before, after = order[:-1], order[1:]
         tree = np.cumsum(self.shared == 0)
@@ -645,7 +645,7 @@ def _row_multiple(scheduler: PrefixTreeScheduler, pad_to: int | str, block_size:
 
 
 def _gathered_tokens(fetched: GlobalBatch, place: Place) -> list[Int64s]:
-    """Returns `keys_of` all sub-samples of the global batch, in order of ids; sends 8 bytes per token to all ranks."""
+    """Gathers `keys_of` the sub-samples of all ranks, in order of ids; sends 8 bytes per token to each rank."""
     torch = require("torch", extra="torch")
     ends = np.concatenate([[0], np.cumsum(fetched.lengths)])
     sizes: list[int] = (np.diff(ends[fetched.offsets]) * 8).tolist()

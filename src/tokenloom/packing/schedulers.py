@@ -85,7 +85,7 @@ def make_scheduler(
     schedulers: Mapping[str, type[BasePackingScheduler]] = scheduler_map,
     name: str | None = None,
 ) -> BasePackingScheduler:
-    """Creates the scheduler that `name`, or else the configuration, selects from `schedulers`."""
+    """Creates the scheduler called `name` in `schedulers`; for None, the one set in `config`."""
     settings = PackingConfig.of(config)
     name = settings.sequence_packing_scheduler if name is None else name
     if name not in schedulers:
@@ -104,17 +104,17 @@ def wrap_data_iterator(data_iterator: Any, config: object, num_microbatches: int
     The scheduler assigns the sub-samples of all data-parallel ranks to packs anew. Each sub-sample is sent to the ranks
     that work on it and padded to a multiple of 2 × the number of these ranks. The global batch stays the same.
 
-    `config` names the scheduler in `scheduler_map`; its method `get_groups_and_subsamples` plans the packs, its method
-    `run` does all of the work.
+    `config` selects a scheduler from `scheduler_map`. The scheduler's method `get_groups_and_subsamples` plans the
+    packs; its method `run` does all of the work.
 
     Args:
         data_iterator: yields mappings with tokens, labels, loss_mask, position_ids, original_seq_len and
             padded_seq_len, or lists of these, see `take_apart`. Rank 0 of a tensor-parallel group passes an iterator on
             the first and last pipeline stage and on stages with multi-token prediction; with virtual stages, a list of
-            one per stage. Context-parallel ranks pass the same data.
-        config: a `PackingConfig`, or an object with its attributes.
+            one per stage. Context-parallel ranks must pass the same data.
+        config: a `PackingConfig`, or an object with the same attributes.
         num_microbatches: number of items to read from each iterator.
-        pg_collection: a `ProcessGroups`, or an object with its attributes; None for a single process.
+        pg_collection: a `ProcessGroups`, or an object with the same attributes; None for a single process.
 
     Returns:
         (iterator, number of microbatches, sum of lengths, sum of squared lengths); lengths exclude padding. The
@@ -125,7 +125,7 @@ def wrap_data_iterator(data_iterator: Any, config: object, num_microbatches: int
     Raises:
         ConfigError: a rank lacks an iterator or must not have one, a sub-sample is too long, or no plan is possible.
         InputError: the iterator ended early, or yields items of another kind.
-        BuildError: with several ranks: a rank failed or died; the message has the first cause.
+        BuildError: one of several ranks failed or died; the message has the first cause.
         DivergenceError: ranks that must have the same data have different lengths.
     """
     place = place_of(pg_collection)
@@ -162,16 +162,16 @@ def wrap_dataset(
 ) -> Wrapped:
     """Packs one global batch of a dataset without exchanging lengths or tokens; see `wrap_data_iterator`.
 
-    All ranks of the run must call this together: they compare their plans, and if a rank fails to read, all ranks raise
-    with its cause.
+    All ranks of the run must call this together: they compare their plans, and if one fails to read, all raise an
+    error with the cause.
 
     Args:
         dataset: returns lengths on every rank, and samples on rank 0 of each tensor-parallel group of stages with
             tokens. With "prefix_trees", every rank reads the whole global batch.
         positions: int64[num_microbatches * dp size * micro_batch_size], the positions of the global batch in the order
             of the run, the same on every rank.
-        config, pg_collection: see `wrap_data_iterator`, whose errors this raises.
-        micro_batch_size: consecutive positions of each data-parallel rank, as in `MegatronPretrainingSampler`.
+        config, pg_collection: see `wrap_data_iterator`; the errors are the same, too.
+        micro_batch_size: number of consecutive positions per data-parallel rank, as in `MegatronPretrainingSampler`.
 
     Raises:
         DatasetFormatError: a sample has another length than `dataset.lengths` returns.
@@ -208,11 +208,11 @@ def wrap_dataset(
 
 
 def _positions_by_rank(positions: ArrayLike, size: int, dp_size: int, micro_batch_size: int) -> Int64s:
-    """Sorts the positions of a global batch by data-parallel rank, which is the order of sub-sample ids."""
+    """Sorts the positions of a global batch by data-parallel rank; sub-sample ids count in this order."""
     ordered = np.asarray(positions, dtype=np.int64)
     if ordered.ndim != 1 or not len(ordered) or len(ordered) % (dp_size * micro_batch_size):
         chunk = f"{dp_size} ranks * micro_batch_size {micro_batch_size}"
-        raise ConfigError(f"`positions`: must be a vector for a multiple of {chunk}, got shape {list(ordered.shape)}")
+        raise ConfigError(f"`positions`: length must be a multiple of {chunk}, got shape {list(ordered.shape)}")
     for outside in ordered[(ordered < 0) | (ordered >= size)][:1]:
         raise ConfigError(f"position {outside} out of range: the dataset has {size} samples")
     return ordered.reshape(-1, dp_size, micro_batch_size).swapaxes(0, 1).reshape(-1)
