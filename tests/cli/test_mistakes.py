@@ -87,8 +87,8 @@ FAILED = [
     (
         f"preprocess body.jsonl --output-prefix body {BYTE}",
         "`body.jsonl` line 1: no key 'text'; found 'body'",
-        "give the key of the texts with `--json-keys`, or correct the line, or let bad lines be set aside in a "
-        "file with `--max-bad-records`",
+        "give the key of the texts with `--json-keys`, or correct the line, or set `--max-bad-records` to write "
+        "bad lines to a separate file",
         "inputerror",
     ),
     (

@@ -1,8 +1,8 @@
 """Tokenizes blocks of records into arrays, in worker threads.
 
-A tokenizer library receives many texts per call, so its error does not name the bad text. The failed records are
-bisected until the bad one is alone; this costs nothing while no record is bad. `nupunkt` splits sentences in pure
-Python at 10 to 20 MB/s: threads do not make it faster, processes do.
+A tokenizer library receives many texts per call, so its error does not tell which text is bad. After an error the
+records are bisected until the bad one is alone; this costs nothing while no record is bad. `nupunkt` splits sentences
+in pure Python at 10 to 20 MB/s: threads do not make it faster, processes do.
 """
 
 from __future__ import annotations
@@ -114,9 +114,9 @@ class DocumentTokens:
     def add(
         self, tokens: NDArray[Any], lengths: NDArray[np.int32], document_ends: NDArray[np.int64]
     ) -> tuple[NDArray[Any], NDArray[np.int32], int]:
-        """Returns the new tokens, the new lengths, and the number of documents with a doubled `bos` or `eod`.
+        """Adds the ids; returns tokens, lengths, and the number of documents with a doubled `bos` or `eod`.
 
-        A token is doubled if the text of the document spells it out already.
+        A token is doubled if the text of the document already spells it out.
 
         Args:
             tokens: tokens of all sequences, concatenated, in the dtype of the dataset.
@@ -154,7 +154,7 @@ class TemplateTokens:
 
     @classmethod
     def of(cls, tokenizer: TextTokenizer) -> TemplateTokens:
-        """Returns the ids of the tokenizer's template; no ids if the tokenizer has no template."""
+        """Returns the ids that the tokenizer's template adds to a text; none without a template."""
         return cls(*tokenizer.template()) if isinstance(tokenizer, HuggingFaceTokenizer) else cls()
 
     def add(self, encoded: Encoded) -> Encoded:
@@ -210,7 +210,7 @@ class SentenceSplitter:
 
 
 def split_texts(texts: Texts, splitter: SentenceSplitter) -> Texts:
-    """Splits the texts of documents into sentences; `document_ends` of the result counts sentences."""
+    """Splits the texts of documents into sentences; in the result, `document_ends` are sentence indices."""
     with refusals("the sentence splitter"):
         rows = [splitter.split(text) for text in texts.texts]
     ends = np.cumsum([len(row) for row in rows], dtype=np.int64)
@@ -254,8 +254,8 @@ class TokenizedBlock(RecordCounts):
     Attributes:
         columns: one column per key, in the order of the keys, all with the same number of documents.
         hashes: uint64[num_documents, 2], hashes of the input texts of all keys together; None if not requested.
-        numbers: additional counts of the recipe, by name.
-        largest_token: the largest token of the texts of multimodal data; None for other data or without text tokens.
+        numbers: counts that are specific to the recipe, by name.
+        largest_token: largest token id in texts of multimodal data; None for other data or without text tokens.
     """
 
     columns: tuple[Column, ...]
@@ -267,7 +267,7 @@ class TokenizedBlock(RecordCounts):
 def convert_records(
     bundle: Sequence[Block], convert: Callable[[Any], Result]
 ) -> tuple[list[Result], list[BadLine], SkippedRecords]:
-    """Converts the value of each record; returns the results, the bad records and the skipped record indices.
+    """Converts the value of each record; returns the results, the bad records, and the indices of skipped records.
 
     `convert` raises `UnusableLineError` or `InputError` for a bad record. Blank and bad records are skipped.
     """
@@ -299,7 +299,7 @@ class BlockTokenizer:
         vocab_size = recipe.tokenizer.vocab_size
         for number in (recipe.document_tokens.bos, recipe.document_tokens.eod):
             if number is not None and not 0 <= number < vocab_size:
-                raise ConfigError(f"token id {number} out of range: the vocabulary has {vocab_size}")
+                raise ConfigError(f"token id {number} out of range: the vocabulary has {vocab_size} ids")
         self._recipe, self._dtype = recipe, recipe.dtype
         settings = recipe.settings
         self._template_tokens = TemplateTokens.of(recipe.tokenizer) if settings.template_tokens else TemplateTokens()
@@ -333,7 +333,7 @@ class BlockTokenizer:
         )
 
     def _column(self, encoded: Encoded, text_ends: NDArray[np.int64] | None) -> tuple[Column, int]:
-        """Returns the column of encoded texts, and the number of its documents with a doubled `bos` or `eod`."""
+        """Returns encoded texts as a column, and the number of documents with a doubled `bos` or `eod`."""
         tokens = encoded.tokens.astype(self._dtype)
         used = encoded.lengths > 0  # texts without tokens are not stored
         lengths = encoded.lengths[used].astype(np.int32)

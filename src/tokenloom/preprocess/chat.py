@@ -42,9 +42,9 @@ _REASON = "only `tokenizers` returns token offsets, which locate the answers"
 
 @dataclass(frozen=True, slots=True)
 class EncodedParts(Encoded):
-    """The ids of texts that consist of parts.
+    """The token ids of texts that consist of parts.
 
-    `part_stops`: int64[num_parts], the end of each part in tokens from the start of its text.
+    `part_stops`: int64[num_parts], the token index within its text at which each part ends.
     """
 
     part_stops: NDArray[np.int64]
@@ -54,7 +54,7 @@ class SpanEncoder:
     """A thread-safe encoder of texts that consist of parts, for `num_workers` threads.
 
     A text is encoded as a whole; a token belongs to the part in which it ends. The fast engine returns no offsets, but
-    the tokens of a byte-level tokenizer spell the bytes of the text, so cumulative token lengths are the offsets. If
+    the tokens of a byte-level tokenizer spell the bytes of the text, so cumulative byte lengths are the offsets. If
     these do not end where the texts end (because the tokenizer normalizes), `tokenizers` encodes the block again and
     returns offsets.
     """
@@ -66,7 +66,7 @@ class SpanEncoder:
         self._engines = EnginePool(tokenizer, choice, num_workers=num_workers)
 
     def encode(self, texts: Sequence[Sequence[str]], *, number: int) -> EncodedParts:
-        """Returns the ids of texts, each a list of parts; `number` (any integer) selects the text to cross-check."""
+        """Encodes texts, each a list of parts; `number` (any integer) selects the text to compare between engines."""
         if self._token_bytes is not None:
             encoded = self._encode_by_bytes(texts, self._token_bytes, number)
             if encoded is not None:
@@ -105,7 +105,7 @@ class SpanEncoder:
 
 
 def token_bytes(tokenizer: HuggingFaceTokenizer) -> NDArray[np.int64] | None:
-    """Returns the bytes per token, int64[vocab_size]; None if the tokenizer is not byte-level."""
+    """Returns the length of each token in bytes, int64[vocab_size]; None if the tokenizer is not byte-level."""
     if (parse_json(tokenizer.data, most_bytes=len(tokenizer.data)).get("decoder") or {}).get("type") != "ByteLevel":
         return None
     lengths = np.zeros(tokenizer.vocab_size, dtype=np.int64)
@@ -117,7 +117,7 @@ def token_bytes(tokenizer: HuggingFaceTokenizer) -> NDArray[np.int64] | None:
 
 
 def _schema_of(block: Block | None) -> Schema:
-    """Returns the schema of the first object with a known one; `messages` if the block contains no object."""
+    """Detects the schema by the first object that fits one; `messages` if the block contains no object."""
     failure: ConfigError | None = None
     for record in () if block is None else records_of(block):
         if type(record.value) is dict:
@@ -324,5 +324,5 @@ def _inspect_first_block(
             if not texts:
                 name = "reading" if template is None else template.name
                 message = f"{name} takes longer than {seconds:g} seconds for the first record of `{path}`"
-                raise StuckRecordError(message, hint="correct it, or raise `record_timeout_seconds`") from error
+                raise StuckRecordError(message, hint="simplify it, or raise `record_timeout_seconds`") from error
     return schema, template, list(texts)

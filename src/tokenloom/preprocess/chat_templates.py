@@ -39,7 +39,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateSource:
-    """The source of a chat template: Jinja or `chatml`; `special_tokens` by variable name ("bos_token")."""
+    """A chat template in Jinja, or `chatml`; `special_tokens` are spellings by variable name ("bos_token")."""
 
     name: str
     source: str
@@ -69,7 +69,7 @@ def find_chat_template(tokenizer: HuggingFaceTokenizer, template: str | None = N
 
 
 def _chosen(entry: Any) -> str | None:
-    """Returns the (default) template of `chat_template`, which may be a list of named templates."""
+    """Returns the template in `chat_template`; of a list of named templates, the one named `default`."""
     if isinstance(entry, list):
         named = {item.get("name"): item.get("template") for item in entry if isinstance(item, dict)}
         entry = named.get("default")
@@ -112,8 +112,8 @@ class ChatML:
 class JinjaTemplate:
     """A Jinja chat template in the style of Hugging Face, rendered in Jinja's immutable sandbox without a time limit.
 
-    Its variables are `messages`, `add_generation_prompt`, `tools` and `documents` (both None) and the special tokens;
-    it may call `raise_exception`. `strftime_now` does not exist: the text depends on the conversation alone.
+    Templates may use `messages`, `add_generation_prompt`, `tools` and `documents` (both None), the special tokens and
+    `raise_exception`. `strftime_now` does not exist: the text depends on the conversation alone.
     """
 
     def __init__(self, template: TemplateSource) -> None:
@@ -183,7 +183,7 @@ def _sandbox() -> Any:
     extensions = require("jinja2.ext", extra="chat")
 
     class Generation(extensions.Extension):  # type: ignore[name-defined, misc]
-        """Marks the content of `{% generation %}` blocks, and sets `has_markers` if a template has any."""
+        """Marks the content of `{% generation %}` blocks, and sets `has_markers` if a template has such a block."""
 
         tags = {"generation"}  # noqa: RUF012 - Jinja's own declaration
 

@@ -1,4 +1,4 @@
-"""The folder of a job: locks, parts and reports of its shards.
+"""The job folder: locks, and the parts and reports of shards.
 
 Files in `PREFIX.job`:
 
@@ -66,7 +66,7 @@ class FolderGoneError(Exception):
 
 
 class Silence:
-    """A timer of how long a heartbeat has not changed.
+    """A timer that measures how long a heartbeat has not changed.
 
     Between two calls it counts at most `most_seconds`, so that time in which this process was stopped does not count.
     """
@@ -84,7 +84,7 @@ class Silence:
 
 
 class JobFolder:
-    """The job folder at a path, as seen by one process."""
+    """The job folder at a path: membership, locks and reports, for one process."""
 
     def __init__(self, path: str, job: ShardedJob) -> None:
         self.path = path
@@ -98,7 +98,7 @@ class JobFolder:
 
     @contextmanager
     def joined(self, *, makes: bool = True) -> Iterator[None]:
-        """Joins the job for the duration of the `with` block; then removes the folder if no shard is done.
+        """Makes this process a member of the job during the `with` block; then removes the folder if no shard is done.
 
         Creates a missing folder if `makes`, else raises `FolderGoneError`. Raises `ConfigError` if the folder belongs
         to an unfinished job with other settings or inputs.
@@ -112,7 +112,7 @@ class JobFolder:
                 self._remove_if_alone(even_if_done=False)
 
     def _membership(self, *, makes: bool) -> ExitStack:
-        """Joins the job; closing the returned stack leaves it."""
+        """Makes this process a member of the job until the returned stack is closed."""
         for _ in range(_MOST_ATTEMPTS if makes else 1):
             if makes:
                 with storage_errors("create", self.path), suppress(FileExistsError):
@@ -131,9 +131,9 @@ class JobFolder:
         raise FolderGoneError
 
     def _take_over(self) -> None:
-        """Writes `job.json` while no other process is a member; raises if the folder has shards of another job.
+        """Writes `job.json` as the only member; raises `ConfigError` if the folder has finished shards of another job.
 
-        Shards with equal settings stay usable after inputs were added or changed, since their keys hash their inputs.
+        Shards with equal settings stay usable after other inputs changed, since the key of a shard hashes its inputs.
         """
         if (found := read_description(self._job_path)) == (expected := self._description()):
             return
@@ -165,7 +165,7 @@ class JobFolder:
         return {"settings": described, **inputs}
 
     def _remove_if_alone(self, *, even_if_done: bool) -> None:
-        """Removes the folder if no other process is a member, and no shard is done or `even_if_done`."""
+        """Removes the folder if no other process is a member, and no shard is done or `even_if_done` is set."""
         with suppress(FolderGoneError, StorageError):  # another process may have removed it
             if os.path.isdir(self.path) and (even_if_done or not any(done_keys(self.path))):
                 with _open_lock(self._lock_path) as descriptor:
@@ -189,7 +189,7 @@ class JobFolder:
             self.remove()
 
     def remove(self) -> None:
-        """Removes the folder but keeps files of others; processes waiting for its locks raise `FolderGoneError`."""
+        """Removes the folder but keeps foreign files; processes that wait for its locks raise `FolderGoneError`."""
         remove_own(self._removed_path)
         path = self.path
         with suppress(OSError):  # another file may have that name
@@ -230,7 +230,7 @@ class JobFolder:
             os.unlink(path)
 
     def has_journals(self) -> bool:
-        """Returns whether a process is working on a shard, or crashed or hung at one."""
+        """Returns whether a process is working on a shard, or has crashed or hung while it did so."""
         return any(os.path.exists(journal_path(self.part_prefix(shard))) for shard in self._job.shards)
 
     @contextmanager
@@ -267,10 +267,10 @@ class JobFolder:
 
     @contextmanager
     def lock(self, name: str, *, wait: bool = True, pending: Sequence[str] = ()) -> Iterator[int | None]:
-        """Acquires a lock for the duration of the `with` block; yields its descriptor, None if another process has it.
+        """Acquires a lock during the `with` block; yields the file descriptor, None if another process has the lock.
 
-        `pending` are path prefixes of files that lock owners write: temporary files of a killed owner on this machine
-        are removed. Raises `FolderGoneError` if another process finished the job.
+        `pending` are path prefixes of the files that owners of this lock write: if the previous owner ran on this
+        machine, its temporary files are removed. Raises `FolderGoneError` if another process finished the job.
         """
         path = os.path.join(self.path, name)
         with _open_lock(path) as descriptor:
@@ -322,7 +322,7 @@ def _is_at(descriptor: int, path: str) -> bool:
 
 @contextmanager
 def _touched(descriptor: int, timeout_seconds: float) -> Iterator[None]:
-    """Touches an open file regularly, from a background thread."""
+    """Updates the mtime of an open file regularly during the `with` block, from a background thread."""
     ended = threading.Event()
     seconds = min(_MOST_SECONDS_BETWEEN_TOUCHES, timeout_seconds / 8)
 
@@ -357,7 +357,7 @@ def done_keys(folder: str) -> Iterator[str]:
 
 
 def remove_own(folder: str) -> None:
-    """Removes the files of a job from a folder, and the folder if it is empty then."""
+    """Removes the files of a job from a folder, then the folder if it is empty."""
     with suppress(OSError):
         names = filter(_OWN_NAME.fullmatch, os.listdir(folder))
         for name in sorted(names, key=lambda name: name != JOB):  # `job.json` first: without it, no job can resume

@@ -1,6 +1,7 @@
-"""Runs a job of any recipe: does the missing shards, assembles their parts into datasets, returns a summary.
+"""Runs a preprocessing job: tokenizes missing shards, assembles all parts into datasets, returns a summary.
 
-A dataset consists of whole parts, or of selected documents of the parts. A job is finished if all manifests match it.
+A dataset consists of whole parts, or of selected documents of the parts. A job is finished if all its datasets exist
+and their manifests record its inputs and settings.
 """
 
 from __future__ import annotations
@@ -79,8 +80,8 @@ class CorpusSummary:
         num_blank_lines: number of lines that contain only white space.
         num_rejected: number of bad records, written to the files `rejected_paths`.
         num_text_bytes: size of the decompressed input in bytes; 0 if `was_complete`.
-        numbers: counts of the recipe by name; empty if `was_complete`. Text: `num_doubled`, texts that spell out an
-            added token already. Conversations: `num_answer_tokens`, tokens in answers or plain text. Images:
+        numbers: recipe-specific counts by name; empty if `was_complete`. Text: `num_doubled`, documents whose text
+            spells out an added token. Conversations: `num_answer_tokens`, tokens in answers or plain text. Images:
             `num_text_tokens`, `num_image_bytes`, and `num_truncated`, texts cut at `pad_length`.
         dtype: dtype of the tokens.
         engine, engine_reason: name of the tokenization engine, and the reason for the choice.
@@ -183,7 +184,7 @@ def run_job(
 
 
 def _folder_path(plan: JobPlan, work_folder: str | os.PathLike[str] | None) -> str:
-    """Returns the path of the job's folder: beside the outputs, so that parts become datasets without a copy."""
+    """Returns the path of the job folder: by default beside the outputs, so that parts are moved, not copied."""
     name = f"{os.path.basename(plan.prefix) or 'corpus'}.job"
     if work_folder is not None:  # jobs of other prefixes may use the same folder
         return os.path.join(os.fspath(work_folder), f"{short_hash(canonical_path(plan.prefix))[:8]}-{name}")
@@ -193,7 +194,7 @@ def _folder_path(plan: JobPlan, work_folder: str | os.PathLike[str] | None) -> s
 
 
 def _summary(plan: JobPlan, reports: Sequence[ShardReport], *, num_shards_reused: int, started: float) -> CorpusSummary:
-    """Returns the summary of a finished job; `reports` is empty if it was finished before this call."""
+    """Returns the summary of a finished job; `reports` is empty if the job was finished before this call."""
     datasets: list[DatasetSummary] = []
     ledgers: list[DocumentLedger] = []
     engine = ""
@@ -285,7 +286,7 @@ def _finished_manifest(plan: JobPlan, output: PlannedOutput, planned: PlannedDat
 
 
 def _require_own_outputs(plan: JobPlan, *, overwrite: bool) -> bool:
-    """Returns whether existing outputs may be replaced: with `overwrite`, or if this job wrote one before a kill.
+    """Returns whether existing outputs may be replaced: with `overwrite`, or if this job wrote them before a kill.
 
     Raises:
         OutputExistsError: another job wrote an existing output, and `overwrite` is False.
@@ -320,7 +321,7 @@ def _own_manifest(plan: JobPlan, output: PlannedOutput, planned: PlannedDataset)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """A finished shard and its document selection."""
+    """A finished shard, and which of its documents are kept."""
 
     shard: PlannedShard
     report: ShardReport
@@ -334,7 +335,7 @@ class _Part:
         return self.report.num_documents if mask is None else int(np.count_nonzero(mask))
 
     def chosen(self, split: int | None) -> Mask | None:
-        """Returns the mask of documents in the dataset of a split: bool[num_documents], None for all documents."""
+        """Returns the mask of the part's documents in a split: bool[num_documents], None for all documents."""
         if split is None or self.splits is None:
             return self.kept
         in_split: Mask = self.splits == split
@@ -404,7 +405,7 @@ def _require_documents(plan: JobPlan, folder: JobFolder, parts: Sequence[_Part])
 def _pending_dataset(
     plan: JobPlan, output: PlannedOutput, planned: PlannedDataset, parts: Sequence[_Part], stack: ExitStack
 ) -> PendingDataset:
-    """Writes a dataset to temporary files; `stack` discards its columns on exit."""
+    """Writes a dataset to temporary files; `stack` removes unpublished column files on exit."""
     chosen = [part.chosen(planned.split_number) for part in parts]
     columns: dict[str, WrittenColumn] = {}
     if plan.settings.origins:
@@ -434,7 +435,7 @@ def _pending_dataset(
 
 
 def _ledger(parts: Sequence[_Part], split: int | None) -> DocumentLedger:
-    """Returns the record counts of the dataset of a split; `num_read` is the sum of the others."""
+    """Returns the record counts for the dataset of a split; `num_read` is the sum of the other counts."""
     num_found = sum(part.report.num_documents for part in parts)
     num_kept = sum(part.num_chosen(split) for part in parts)
     num_duplicates = sum(part.report.num_documents - part.num_chosen(None) for part in parts)
@@ -451,7 +452,7 @@ def _ledger(parts: Sequence[_Part], split: int | None) -> DocumentLedger:
 
 
 def _origin_files(plan: JobPlan, output: PlannedOutput, parts: Sequence[_Part]) -> list[OriginFile]:
-    """Returns the input files of an output with their record counts, as named in the manifest."""
+    """Returns the input files of an output, with the paths of the manifest and the number of records per file."""
     units = {file.path: plan.recipe.unit or FORMATS[file.format].unit for file in output.files}
     num_records = Counter[str]()
     for part in parts:
@@ -470,7 +471,7 @@ def _origin_files(plan: JobPlan, output: PlannedOutput, parts: Sequence[_Part]) 
 
 
 def _runs_of(part: _Part, numbers: Mapping[str, int]) -> Runs:
-    """Returns the origins of all documents of a part, as runs; `numbers` maps a file's path to its index."""
+    """Returns the origins of a part's documents as runs of records; `numbers` maps file paths to file indices."""
     has_skipped = RECORDS in part.report.arrays
     skipped = part_array(part.prefix, RECORDS, np.int64) if has_skipped else np.empty(0, dtype=np.int64)
     found = [np.empty(0, dtype=RUNS)]
@@ -487,12 +488,12 @@ def _runs_of(part: _Part, numbers: Mapping[str, int]) -> Runs:
     if (num_documents := int(joined["num_documents"].sum())) != part.report.num_documents:
         message = f"`{part.prefix}`: expected {part.report.num_documents} documents, found {num_documents} in "
         message += f"{start} records"
-        raise StorageError(message, hint="the reader of its input format miscounts records; set `origins=False`")
+        raise StorageError(message, hint="the reader of this input format miscounts records; set `origins=False`")
     return joined
 
 
 def _rejected_files(output: PlannedOutput, parts: Sequence[_Part]) -> tuple[PendingFile, ...]:
-    """Writes the bad records of an output to a temporary file; returns no file if there are none."""
+    """Writes the bad records of an output to a temporary file; returns () if there are none."""
     if not any(part.report.num_rejected for part in parts):
         return ()
     file = open_pending(rejected_path(output.prefix))

@@ -1,4 +1,4 @@
-"""Writes texts with images as a multimodal `.bin`/`.idx` pair: a document is a text, then the bytes of its image."""
+"""Preprocesses image-text pairs into a multimodal dataset: each document is a text, then the bytes of its image."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _PAIRS_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairBlock(Block):
-    """All files of a folder with one stem: a text and an image. Pairs are numbered from 1, sorted by stem."""
+    """An image-text pair: all files of a folder that share a stem. Pairs are sorted by stem and numbered from 1."""
 
     unit: ClassVar[str] = "pair"
 
@@ -66,7 +66,7 @@ class PairBlock(Block):
     names: tuple[str, ...]
 
     def records(self) -> Iterator[NumberedRecord]:
-        """Yields one record: the paths of the text and the image, or an error if the files are not such a pair."""
+        """Yields one record: the paths of the text and the image, or an error unless there is one of each."""
         texts = [name for name in self.names if PurePath(name).suffix == _TEXT_SUFFIX]
         images = [name for name in self.names if PurePath(name).suffix != _TEXT_SUFFIX]
         if len(texts) == len(images) == 1:
@@ -78,7 +78,7 @@ class PairBlock(Block):
 
 
 def _read(path: str, what: str, check_size: Callable[[int], None]) -> bytes:
-    """Returns the bytes of a regular file; `check_size` may reject its size in bytes, `what` names it in errors."""
+    """Returns the content of a regular file; `check_size(num_bytes)` may raise; `what` is the file's noun in errors."""
     try:
         with open(path, "rb", opener=lambda name, _flags: open_regular(name)) as stream:
             num_bytes = os.fstat(stream.fileno()).st_size
@@ -93,7 +93,7 @@ def _read(path: str, what: str, check_size: Callable[[int], None]) -> bytes:
 
 
 class PairReader(SliceReader):
-    """A reader of the pairs of a folder slice; the slice comes from `_cut_folder`."""
+    """A reader of the image-text pairs in one slice of a folder; see `_cut_folder`."""
 
     def __init__(self, slice_: InputSlice, options: ReadOptions) -> None:
         super().__init__(slice_, options)
@@ -118,7 +118,7 @@ class PairReader(SliceReader):
 
 
 def _cut_folder(folder: str, *, shard_bytes: int) -> Iterator[tuple[InputSlice, ...]]:
-    """Yields the slice of each shard: consecutive pairs with at most `shard_bytes` in total, at least one pair."""
+    """Yields one slice per shard: consecutive image-text pairs of at most `shard_bytes`, but at least one pair."""
     pairs = _pairs_in(folder)
     first = num_bytes = 0
     for number, pair in enumerate(pairs, 1):
@@ -130,7 +130,7 @@ def _cut_folder(folder: str, *, shard_bytes: int) -> Iterator[tuple[InputSlice, 
 
 
 def _part_of_folder(folder: str, pairs: Sequence[PairBlock]) -> InputFile:
-    """Returns pairs as one `InputFile`: total size in bytes, and a version that hashes names, sizes and times."""
+    """Returns an `InputFile` for image-text pairs: their total size; as version, a hash of names, sizes and mtimes."""
     num_bytes = 0
     digest = hashlib.sha256()
     for name in (name for pair in pairs for name in pair.names):
@@ -160,7 +160,7 @@ def _listed(folder: str, _changed: int) -> tuple[PairBlock, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageRecipe(Recipe):
-    """The recipe for texts with images; see `Recipe`."""
+    """The recipe for image-text pairs; see `Recipe`."""
 
     settings: MultimodalSettings
     file: InputFile
@@ -169,7 +169,7 @@ class ImageRecipe(Recipe):
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int32)
     is_multimodal = True
     documents = "pairs"
-    expected = "provide JSON lines, or a folder of texts and images with equal names"
+    expected = "provide JSON lines, or a folder of texts and images with equal stems (`cat.txt`, `cat.jpg`)"
 
     def options(self, _key: str, _split: str | None) -> dict[str, Any]:
         settings = self.settings
@@ -240,7 +240,7 @@ class ImageRecipe(Recipe):
         return checked_text(text, repr(keys[0])), os.path.join(os.path.dirname(self.file.path), path)
 
     def _pair(self, value: Any, numbers: Counter[str]) -> tuple[str, NDArray[np.int32], NDArray[np.int32]]:
-        """Returns the text of a record, its tokens and its image as int32; adds their counts to `numbers`."""
+        """Returns text, tokens and image (as int32) of a record; adds the record's counts to `numbers`."""
         text, image_path = self._text_and_path(value)
         pad_length = self.settings.pad_length
         item = image_to_item(image := _read(image_path, "image", check_image_size))
@@ -280,16 +280,16 @@ def preprocess_multimodal(
     settings: MultimodalSettings | None = None,
     **how: Unpack[JobArguments],
 ) -> CorpusSummary:
-    """Writes pairs of text and image as `PREFIX.bin` and `PREFIX.idx`.
+    """Tokenizes image-text pairs into a multimodal dataset, `PREFIX.bin` and `PREFIX.idx`.
 
     A document consists of the tokens of the text (mode 0) and the bytes of the undecoded image file as int32 (mode 1);
-    see `image_to_item`. Runs as a resumable job, like `preprocess_corpus`. Do not modify images during the job. The
-    job's identity does not cover images named by records: pass `restart=True` after you change them. Memory: the images
-    of 8 × (`num_workers` + 2) pairs per process.
+    see `image_to_item`. Runs as a resumable job, like `preprocess_corpus`. Do not modify images during the job. A
+    repeated call does not notice changed images whose paths are in records: pass `restart=True` after you change them.
+    Memory: 8 × (`num_workers` + 2) images per process.
 
-    The input is JSON lines or a table whose records have a text and an image path relative to the file's folder, or a
-    folder of pairs with equal stems, such as `cat.txt` and `cat.jpg`, which are sorted by stem. For the other arguments
-    and the errors see `preprocess_corpus`.
+    The input is JSON lines or a table, where each record has a text and an image path relative to the file's folder; or
+    a folder that has a text and an image with equal stems for each pair, such as `cat.txt` and `cat.jpg`. Pairs of a
+    folder are sorted by stem. For the other arguments and the errors see `preprocess_corpus`.
     """
     settings = settings or MultimodalSettings()
     path = admit(os.fspath(input_path))
@@ -309,10 +309,10 @@ def preprocess_multimodal(
 def write_image_records(
     texts_path: str, images_folder: str, output_path: str, *, image_key: str = "image", overwrite: bool = False
 ) -> int:
-    """Adds an image path to each record of JSON lines under `image_key`; returns the number of records.
+    """Writes a copy of JSON lines with an image path under `image_key` in each record; returns the number of records.
 
-    Record n gets image n of the folder, sorted by name; skips blank lines and hidden files. The reference's tool uses
-    the order in which the filesystem lists the folder, which may differ between machines.
+    Record n gets the nth image of the folder in the order of names. Blank lines and hidden files are skipped. The
+    reference's tool uses the order in which the filesystem lists the folder, which may differ between machines.
     """
     folder = os.path.abspath(images_folder)
     with storage_errors("open", images_folder):
@@ -321,7 +321,7 @@ def write_image_records(
         lines = [(number, line) for number, line in enumerate(stream, 1) if line.strip()]
     if len(lines) != len(names):
         message = f"`{texts_path}` has {len(lines)} records, but `{images_folder}` has {len(names)} images"
-        raise InputError(message, hint="provide one image per record; record n is paired with image n by name")
+        raise InputError(message, hint="provide exactly one image per record: record n gets the nth image by name")
     rows = []
     for (number, line), name in zip(lines, names, strict=True):
         try:

@@ -1,4 +1,4 @@
-"""Plans a job: cuts the input into shards, and names the datasets to make. Every process makes an equal plan."""
+"""Plans a job: cuts the input into shards, and lists the datasets to write. Every process makes an equal plan."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedDataset:
-    """A dataset to make: the texts of key number `column` in split number `split_number`."""
+    """A dataset to write: the texts of the key with index `column` in the split with index `split_number`."""
 
     prefix: str
     key: str = ""
@@ -62,7 +62,7 @@ class PlannedShard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedOutput:
-    """Datasets made from the same shards: one per key and split, plus a file of bad records."""
+    """The datasets that are made from the same shards, one per key and split, and their file of bad records."""
 
     prefix: str
     datasets: tuple[PlannedDataset, ...]  # ordered by split, then by key
@@ -76,13 +76,13 @@ class PlannedOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockPipeline:
-    """The functions with which one process turns slices into tokens.
+    """The functions with which one process reads and tokenizes slices.
 
     Attributes:
         open: returns the reader of a slice.
         bundles: regroups blocks into bundles; a thread tokenizes one bundle at a time.
         work: tokenizes a bundle.
-        engine, engine_reason: name of the tokenization engine, and the reason for the choice; empty without a choice.
+        engine, engine_reason: name of the tokenization engine, and the reason for the choice; empty if none was chosen.
     """
 
     open: Callable[[InputSlice], SliceReader]
@@ -94,7 +94,7 @@ class BlockPipeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe(ABC):
-    """The conversion of records into datasets. Picklable, and equal in every process of a job.
+    """The rules for converting records into datasets. Picklable, and equal in every process of a job.
 
     By default, all documents of all files become one dataset at the output prefix.
 
@@ -107,7 +107,7 @@ class Recipe(ABC):
         has_roles: whether each pair has a roles column.
         hashes_documents: whether to hash the documents for `select`.
         threads_per_process: maximum number of threads of one process.
-        unit: name of a record; None for the unit of the input format.
+        unit: noun for a record ("pair"); None for that of the input format.
         keys: keys of the texts in a record; only these columns are read. None for all columns.
         documents, expected: plural name of the documents, and a description of valid input, for messages.
     """
@@ -135,7 +135,7 @@ class Recipe(ABC):
 
     @abstractmethod
     def options(self, key: str, split: str | None) -> Mapping[str, Any]:
-        """Returns `options` for the manifest of the dataset of a key and split."""
+        """Returns the member `options` of the manifest, for the dataset of a key and split."""
 
     def outputs(
         self, prefix: str, files: Sequence[InputFile]
@@ -153,16 +153,16 @@ class Recipe(ABC):
 
     @abstractmethod
     def pipeline(self, first: InputSlice, *, num_workers: int) -> BlockPipeline:
-        """Returns the functions that tokenize with `num_workers` threads; compares engines on the slice `first`."""
+        """Returns the functions that tokenize with `num_workers` threads; compares engines on texts of `first`."""
 
     def select(
         self, hashes: Sequence[DocumentHashes]
     ) -> tuple[Sequence[Mask | None], Sequence[NDArray[np.int8] | None]]:
-        """Returns, per part, the mask of documents to keep and their split indices; needs `hashes_documents`."""
+        """Returns for each part the mask of kept documents and the split index of each document, by document hashes."""
         raise NotImplementedError
 
     def recorded(self, files: Sequence[InputFile]) -> tuple[InputRecord, ...]:
-        """Returns the manifest's records of input files."""
+        """Returns the member `inputs` of the manifest: path, size and version of each input file."""
         return tuple(InputRecord(path=file.path, num_bytes=file.num_bytes, version=file.version) for file in files)
 
     def manifest(
@@ -174,7 +174,7 @@ class Recipe(ABC):
         ledger: DocumentLedger,
         engine: str,
     ) -> Manifest:
-        """Returns the manifest of the pair of a planned dataset."""
+        """Returns the manifest of a planned dataset; `pair` has its counts and checksums."""
 
         def special(number: int | None) -> SpecialToken | None:
             return None if number is None else SpecialToken(id=number, text=self.tokenizer.detokenize([number]))
@@ -200,8 +200,8 @@ class JobPlan(ShardedJob):
     """A preprocessing job; see `ShardedJob`.
 
     Attributes:
-        prefix: path prefix of the outputs; with one pair per file, the folder of the outputs.
-        recipe: recipe of the datasets.
+        prefix: path prefix of the outputs; with `one_pair_per_file`, their folder.
+        recipe: rules for converting records into datasets.
         files: input files, in order.
         ignored: paths of files in input folders that are not read.
         outputs: outputs, in order.

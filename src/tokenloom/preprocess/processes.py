@@ -82,7 +82,7 @@ def work_in_processes(job: ShardedJob, folder: JobFolder, *, num_processes: int,
 
 
 class _Child:
-    """A child process, the number of its current shard, and its heartbeat state."""
+    """A child process, the index of the shard it is running, and its heartbeat state."""
 
     def __init__(self, order: int, silence: Silence) -> None:
         self.connection, child_connection = Pipe(duplex=False)

@@ -56,7 +56,7 @@ def detect_schema(columns: Iterable[str]) -> Schema:
 
 
 def read_record(record: Any, schema: Schema) -> list[Conversation] | str:
-    """Returns the conversations of a record; or its text for the schema `text`."""
+    """Returns the conversations of a record; for the schema `text`, the text of the record."""
     if type(record) is not dict:
         refuse_record(f"expected an object, found {kind_of(record)}")
     if schema == "text":
@@ -84,7 +84,7 @@ def read_record(record: Any, schema: Schema) -> list[Conversation] | str:
 
 
 def _check(messages: list[Message], first: int) -> None:
-    """Rejects conversations without an answer, or with one before any user turn; numbers messages from `first`."""
+    """Rejects a conversation without an assistant turn or with one before any user turn; numbers turns from `first`."""
     roles = [message["role"] for message in messages]
     if roles[0] == "assistant" or (roles[0] in _OPENING and roles[1:2] == ["assistant"]):
         refuse_record(f"message {first + roles.index('assistant')}: no user turn before the assistant turn")

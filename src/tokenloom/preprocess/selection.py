@@ -123,14 +123,14 @@ def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def first_occurrences(
     hash_arrays: Sequence[DocumentHashes], *, memory_bytes: int = 256 << 20
 ) -> list[NDArray[np.bool_]]:
-    """Returns a mask bool[num_documents] per shard: True for the first document with its hash in the corpus.
+    """Returns a mask bool[num_documents] per shard: True unless an earlier document has the same hash.
 
     Makes several passes over the hashes if memory is limited; each pass handles the hashes with certain leading bits.
     Copies of a document need no extra memory.
 
     Args:
         hash_arrays: uint64[num_documents, 2] per shard, in the order of the corpus; memory-mapped files are allowed.
-        memory_bytes: memory limit in bytes, without the result and one million hashes.
+        memory_bytes: memory limit in bytes; excludes the result and one million hashes.
 
     Raises:
         ConfigError: an array has a wrong shape or dtype, or `memory_bytes` is too small.

@@ -26,7 +26,7 @@ _NAME = re.compile("[A-Za-z0-9_-]*[A-Za-z0-9][A-Za-z0-9_-]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadRecordBudget:
-    """The number of bad records that a job accepts.
+    """The maximum number or share of bad records that a job accepts.
 
     Attributes:
         most: maximum number of bad records; None for no maximum.
@@ -220,16 +220,16 @@ class ChatSettings(JobSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultimodalSettings(JobSettings):
-    """Settings for preprocessing texts with images; see also `JobSettings`.
+    """Settings for preprocessing image-text pairs; see also `JobSettings`.
 
     Attributes:
         text_key: key of the text in a record.
-        image_key: key of the image's path in a record, relative to the folder of the input file.
+        image_key: key of the image path in a record; paths are relative to the folder of the input file.
         append_eod: append the tokenizer's end-of-document token to each nonempty text.
         pad_length: truncate or pad each nonempty text to this many tokens, with the end-of-document token; needs
             `append_eod`.
-        shard_bytes: bytes of the input file per shard; small, since each record leads to an image. For a folder, a
-            shard has 256 times as many bytes of texts and images.
+        shard_bytes: bytes of the input file per shard; small, since each record refers to an image. For a folder,
+            a shard has 256 times as many bytes of texts and images.
     """
 
     shard_bytes: Bytes = 1 << 20

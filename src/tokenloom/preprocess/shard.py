@@ -1,12 +1,12 @@
-"""Tokenizes one shard into its part: threads tokenize blocks, the main thread writes them in order, then the report.
+"""Tokenizes a shard into part files: threads tokenize blocks, the main thread writes the results in order.
 
 Up to about eight threads scale: most of the time is spent in native code that releases the GIL, and threads share
-memory, so blocks are never copied between processes. More processors run several processes, each with its own shards.
+memory, so blocks are never copied between processes. To use more processors, run several processes: each takes shards.
 
 A text can crash a process: native code may overflow its stack or abort. So `KEY.journal` exists while a process works
 on a shard, and a leftover journal shows a crash. The shard is then tokenized one record at a time, and the journal
-names the current record. A record that crashes or hangs the process again is treated as bad from then on. Only the
-parent process decides this, and only for causes inside the process: a kill from outside says nothing about records.
+tells which record is being tokenized. A record that crashes or hangs the process again is treated as bad from then on.
+Only the parent process decides this, and only if the child itself crashed or hung: a kill from outside does not count.
 
 The files of a part are not fsynced: after a power loss, checksums find the damaged ones.
 """
@@ -62,13 +62,13 @@ _MOST_POLL_SECONDS = 1.0
 ALLOW_MORE = "raise `bad_records` and run the same command again, or correct the input"
 
 RECORDS = "records"
-"""Array of the indices of the records without a document, from 0 over all slices of a shard; absent if none."""
+"""Name of the array of indices of records without a document, from 0 over all slices of a shard; absent if none."""
 
 HASHES = "hashes"
-"""Array of document hashes over all keys; `hashes_N` has the hashes for key N."""
+"""Name of the array of document hashes over all keys; `hashes_N` has the hashes for the key with index N."""
 
 Place = tuple[str, int]
-"""The path of a file, and a record number as counted by its block."""
+"""The path of a file and a record number, counted as `Block.first_record`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,15 +78,15 @@ class ShardReport:
     Attributes:
         key: key of the shard.
         slice_rows: number of records in each slice, including blank lines and bad records.
-        num_documents: number of documents in each pair, including documents without tokens.
-        num_blank_lines, num_rejected: number of lines of white space, and number of bad records.
+        num_documents: number of documents in the part (equal for all keys), including documents without tokens.
+        num_blank_lines, num_rejected: number of blank lines, and number of bad records.
         num_text_bytes: size of the decompressed input in bytes.
         num_tokens: number of tokens, over all keys.
-        arrays: CRC-32 of each array beside the pairs, by name.
-        engine, engine_reason: name of the engine, and the reason for the choice.
+        arrays: CRC-32 of each array file of the part, by name (`RECORDS`, `HASHES`).
+        engine, engine_reason: name of the tokenization engine, and the reason for the choice.
         seconds: duration of the shard in seconds.
         boot_id: boot id of the machine that wrote the part; see `damaged_parts`.
-        numbers: additional counts of the recipe, by name.
+        numbers: counts that are specific to the recipe, by name.
     """
 
     key: str
@@ -105,7 +105,7 @@ class ShardReport:
 
     @property
     def counts(self) -> Counts:
-        """Counts that are summed over shards, by name."""
+        """The counts that a job sums over its shards, by name."""
         return {name: getattr(self, name) for name in _COUNTED}
 
     def to_json(self) -> bytes:
@@ -122,18 +122,18 @@ class ShardReport:
 
 
 def part_pair(part_prefix: str, column: int) -> str:
-    """Returns the path prefix of the pair of key number `column` in a part."""
+    """Returns the path prefix of a part's `.bin`/`.idx` pair for the key with index `column`."""
     return f"{part_prefix}_{column}"
 
 
 def part_array(part_prefix: str, name: str, dtype: type[np.generic]) -> NDArray[Any]:
-    """Maps an array of a part, without a file descriptor; hashes have the shape [num_documents, 2]."""
+    """Memory-maps an array of a part and closes the file: [num_skipped] for `RECORDS`, else [num_documents, 2]."""
     return map_file(f"{part_prefix}.{name}").view(dtype).reshape((-1,) if name == RECORDS else (-1, 2))
 
 
 @dataclass(slots=True)
 class PartWriter:
-    """A writer of the files of a part; `publish` writes the report last, which marks the shard as done.
+    """A writer of the files of a part. `publish` writes the report last: the report marks the shard as done.
 
     Attributes:
         counts: counts so far, by name; the caller sets `num_text_bytes`.
@@ -224,7 +224,7 @@ class PartWriter:
         self.counts["num_rejected"] += 1
 
     def publish(self, pipeline: BlockPipeline, *, slice_rows: tuple[int, ...], started: float) -> ShardReport:
-        """Publishes the files, then the report; returns the report."""
+        """Publishes the files of the part, then the report; returns the report."""
         recipe = self.plan.recipe
         kept, blank, rejected = (self.counts[name] for name in _COUNTED[:3])
         num_read = kept + blank + rejected
@@ -297,10 +297,10 @@ def _check_part(plan: JobPlan, folder: JobFolder, shard: PlannedShard) -> None:
             if recipe.is_multimodal:  # the manifest's largest token covers only the texts
                 found = replace(found, largest_token=noted.largest_token)
         if noted is None or found != noted:
-            raise StorageError(f"`{pair}` does not match its manifest")
+            raise StorageError(f"`{pair}` has no manifest, or its counts or checksums differ from the manifest")
     for name, crc32 in report.arrays.items():
         if zlib.crc32(map_file(f"{prefix}.{name}").data) != crc32:
-            raise StorageError(f"`{prefix}.{name}` does not match the checksum in its report")
+            raise StorageError(f"`{prefix}.{name}` does not have the checksum in the report `{prefix}.json`")
     if report.num_rejected and not os.path.exists(rejected_path(prefix)):
         raise StorageError(f"`{rejected_path(prefix)}` is missing")
 
@@ -330,7 +330,7 @@ class WorkerThreads:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Drops queued tasks, and waits for running ones unless a thread hangs."""
+        """Discards queued tasks; waits for running tasks unless a thread hangs."""
         with suppress(queue.Empty):
             while True:
                 self._tasks.get_nowait()
@@ -350,7 +350,7 @@ class WorkerThreads:
 
 
 def _is_done(future: Future[Any], timeout_seconds: float, beat: Callable[[], object]) -> bool:
-    """Waits until a future is done or `beat()` has not changed for `timeout_seconds`; returns whether it is done."""
+    """Waits until `future` is done or `beat()` stays equal for `timeout_seconds`; returns whether `future` is done."""
     poll_seconds = min(_MOST_POLL_SECONDS, timeout_seconds / 4)
     silence = Silence(2 * poll_seconds)
     while not future.done():
@@ -377,7 +377,7 @@ class ShardJournal:
         self.note(None)
 
     def note(self, place: Place | None) -> None:
-        """Writes the place of the record to tokenize next; None for no record."""
+        """Writes to the journal which record is tokenized next, None for no record."""
         self.num_noted += 1
         _write_journal(self._path, place, self._condemned)
 
@@ -390,7 +390,7 @@ class ShardJournal:
                 os.unlink(self._path)
 
     def work(self, work: Callable[[Sequence[Block]], TokenizedBlock], bundle: Sequence[Block]) -> list[TokenizedBlock]:
-        """Tokenizes blocks; one record at a time if `is_careful`."""
+        """Tokenizes blocks with `work`; one record at a time if `is_careful`."""
         if not self.is_careful:
             return bisect_failures(work, bundle)
         condemned = {(path, number): reason for path, number, reason in self._condemned}
@@ -407,7 +407,7 @@ class ShardJournal:
 
 
 def condemn(part_prefix: str, reason: str) -> Place | None:
-    """Marks the record at which a worker process died as bad; returns its place, None if the place is unknown."""
+    """Marks as bad the record on which a worker process died; returns the record's place, None if it is unknown."""
     found = _read_journal(path := journal_path(part_prefix))
     if (place := found.get("at")) is None:
         return None
@@ -431,7 +431,7 @@ def _write_journal(path: str, place: Place | None, condemned: list[list[Any]]) -
 
 @contextmanager
 def shard_worker(plan: JobPlan, *, num_workers: int) -> Iterator[RunShard]:
-    """Yields the function that tokenizes a shard; its threads and engines end with the `with` block."""
+    """Yields a function that tokenizes a shard, and ends its threads and engines at the end of the `with` block."""
     with one_thread_per_call(), WorkerThreads(num_workers) as threads:
         # In a worker thread, since `orjson` and `gigatoken` crash if an interrupt arrives while they start.
         pipeline = threads.submit(
@@ -473,7 +473,7 @@ def _tokenized(
     bundles: Iterator[list[Block]],
     journal: ShardJournal,
 ) -> Iterator[list[TokenizedBlock]]:
-    """Yields the tokens of bundles, in order; prefetches enough bundles to keep the threads busy."""
+    """Yields the tokenized blocks of each bundle, in order; reads ahead to keep all threads busy."""
     seconds = plan.settings.record_timeout_seconds
     num_ahead = 0 if journal.is_careful else threads.count + 1
     running: deque[tuple[Future[list[TokenizedBlock]], list[Block]]] = deque()
@@ -504,7 +504,7 @@ class _Reading:
 
     @property
     def num_bytes(self) -> tuple[int, int]:
-        """Bytes read so far: from the input files, and of decompressed text."""
+        """Number of bytes read from the input files so far, and number of bytes of decompressed text."""
         file_bytes, text_bytes = self._before
         if self._reader is None:
             return self._before

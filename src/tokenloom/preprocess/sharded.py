@@ -38,10 +38,10 @@ def hash_of(value: Any) -> str:
 
 
 class ShardedJob(ABC):
-    """The interface of a job that is split into shards. Picklable, and equal in every process of the job.
+    """The interface of a sharded job. Picklable, and equal in every process of the job.
 
-    A shard has a `number`, its index in `shards`, and a `key`: 24 hex digits that hash its inputs and the settings that
-    decide its bytes.
+    A shard has a `number`, its index in `shards`, and a `key`: a hash, as 24 hex digits, of the inputs and settings
+    that decide the bytes of the part.
 
     Attributes:
         shard_unit: noun for a shard in messages.
@@ -56,7 +56,7 @@ class ShardedJob(ABC):
 
     @property
     def worker_timeout_seconds(self) -> float:
-        """Seconds without a heartbeat after which another process may do a shard."""
+        """Seconds without a heartbeat after which another process may take over a shard."""
         return 600.0
 
     @property
@@ -78,7 +78,7 @@ class ShardedJob(ABC):
 
     @abstractmethod
     def worker(self, num_workers: int) -> AbstractContextManager[RunShard]:
-        """Returns a context manager that yields the function to run shards here, with `num_workers` threads."""
+        """Returns a context manager that yields a function to run shards in this process with `num_workers` threads."""
 
     @abstractmethod
     def counts_of(self, report: Any, shard: Any) -> Counts:
@@ -89,7 +89,7 @@ class ShardedJob(ABC):
         """Returns a phrase that describes the input of a shard, such as its first file."""
 
     def blame(self, part_prefix: str, reason: str) -> str | None:
-        """Marks the record at which the process of a shard died as bad; returns its name, None if it is unknown."""
+        """Marks as bad the record on which a shard's process died; returns a phrase for the record, None if unknown."""
         return None
 
     @cached_property
@@ -116,16 +116,16 @@ class JobProgress:
 
 
 class Book(Protocol):
-    """A receiver of the progress of shards."""
+    """An object that receives the progress of each shard."""
 
     def update(self, number: int, counts: Counts, *, is_done: bool = False) -> None:
-        """Sets the counts of shard `number`; they replace earlier counts."""
+        """Replaces the counts of the shard with index `number`."""
 
 
 class ProgressBook:
-    """The progress of a job, summed over shards and displayed. Not thread-safe.
+    """Sums the progress of a job over its shards, and displays it. Not thread-safe.
 
-    Shows the count `measure` of `total` (0 if unknown), in `unit`, a plural noun. Calls `show` after every update.
+    Displays the count named `measure` of `total` (0 if unknown); `unit` is its plural noun. Calls `show` after updates.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class ProgressBook:
             self._show(JobProgress(counts=counts, total=total, num_shards_done=num_done, num_shards=num_shards))
 
     def add_done_shards(self, folder: JobFolder) -> int:
-        """Adds the counts of all finished shards; returns the number of these shards."""
+        """Adds the counts of all finished shards; returns how many shards are finished."""
         for shard in self._job.shards:
             if (report := folder.report(shard)) is not None:
                 self.update(shard.number, self._job.counts_of(report, shard), is_done=True)
@@ -180,7 +180,7 @@ class ProgressBook:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Displays the progress during the `with` block; counts added before do not count for the speed."""
+        """Displays the progress during the `with` block; earlier counts are ignored for the speed."""
         done = {"done": self._sums[self._measure], "num_tokens": self._sums["num_tokens"]}
         with task(self._title, unit=self._unit, total=self._total or None, **done) as self._task:
             self._update_task(self._task)
@@ -198,7 +198,7 @@ class Runner(Protocol):
     """A function that runs the shards of a job."""
 
     def __call__(self, job: ShardedJob, folder: JobFolder, book: Book) -> None:
-        """Returns when all shards are done, by this runner or elsewhere; reports progress to `book`."""
+        """Runs shards until all are done, here or by other processes; reports progress to `book`."""
 
 
 def work_on_shards(
@@ -206,8 +206,8 @@ def work_on_shards(
 ) -> None:
     """Runs shards in this process until all shards of the job are done.
 
-    First runs the free shards. Then waits for the shards that other processes have locked, and runs the shards of
-    processes that died. Raises `FolderGoneError` if another process finished the job.
+    First runs the free shards. Then waits for shards that other processes have locked (and says so if `waits_aloud`),
+    and runs the shards of processes that died. Raises `FolderGoneError` if another process finished the job.
     """
     counted: set[int] = set()
     with ExitStack() as stack:
@@ -250,8 +250,8 @@ def do_and_assemble(
 ) -> AssembledT:
     """Runs all shards, redoes damaged ones, and assembles the parts; returns the result of `assemble`.
 
-    `damaged` returns the shards whose files are damaged, each with a description. `assemble` writes the output from the
-    reports of all shards; `pending` are path prefixes of the local files that it writes.
+    `damaged` returns the shards whose files are damaged, each with a description of the damage. `assemble` writes
+    the output from the reports of all shards; `pending` are path prefixes of the local files that `assemble` writes.
     """
     while True:
         run(job, folder, book)

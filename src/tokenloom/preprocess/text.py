@@ -1,4 +1,4 @@
-"""Preprocesses text: for each key, the text of a record becomes a document of the dataset of that key."""
+"""Preprocesses text: the text under each key of a record becomes a document in the dataset of that key."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ class DocumentPreview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorpusPreview:
-    """A preview of a job: its first documents, and counts of its plan.
+    """A preview of a job: the first documents, and the numbers of files and shards.
 
     Attributes:
         documents: the first documents for each key, in order.
@@ -262,7 +262,7 @@ def preview_corpus(
 ) -> CorpusPreview:
     """Returns the first `count` documents as `preprocess_corpus` would store them; writes nothing.
 
-    Has the arguments and errors of `preprocess_corpus`, but returns bad records instead of raising.
+    Has the arguments and errors of `preprocess_corpus`, but returns bad records instead of raising errors for them.
     """
     plan = plan_corpus(inputs, output_prefix, tokenizer, settings)
     pipeline = plan.recipe.pipeline(plan.shards[0].slices[0], num_workers=1)
