@@ -1,4 +1,4 @@
-"""Input files of a corpus, slices of them, and limits for reading them."""
+"""The types of input files and of their slices, and size limits for reading."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _LZMA_BYTES = 1 << 20  # memory of the xz decompressor without the window
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Codec:
-    """A compression of whole files, which consist of one or more members."""
+    """A compression format for whole files; a file consists of one or more members."""
 
     name: str
     suffixes: tuple[str, ...]  # in lower case
@@ -160,7 +160,7 @@ def read_from(file: BufferedReader, path: str, count: int) -> bytes:
 def decompressed(file: BufferedReader, path: str, compression: str, *, max_window_bytes: int = WINDOW_BYTES) -> Read:
     """Returns a function that reads decompressed text; `path` is for messages.
 
-    It raises `InputError` for damaged data, and for zstd and xz windows above `max_window_bytes`.
+    The function raises `InputError` for damaged data, and for zstd and xz windows above `max_window_bytes`.
     """
     if compression == "none":
         return partial(read_from, file, path)

@@ -176,7 +176,7 @@ class FoundInputs:
 
     Attributes:
         files: input files in the order of the given names. Files of a folder, glob or prefix are sorted by path; files
-            of a dataset saved by `datasets` are in its order.
+            of a dataset saved by `datasets` are in the order of the dataset.
         ignored: paths of files in folders that are not input, sorted.
     """
 
@@ -236,9 +236,9 @@ class _Finder:
     versions: dict[str, ObjectVersion] = field(default_factory=dict)
 
     def drop_aliases(self) -> None:
-        """Drops found paths that lead to a file a second time (links); raises `ConfigError` for named ones.
+        """Keeps one path per file; drops other paths only if a search found them, else raises `ConfigError`.
 
-        Keeps the named path, else a path that is not a link, else the first path.
+        Keeps the path that the user named, else a path that is not a link, else the first path.
         """
         aliases: dict[str, list[str]] = defaultdict(list)
         for path in self.paths:
@@ -249,7 +249,7 @@ class _Finder:
             for path in others:
                 if path == kept or path not in self.found:
                     message = f"`{path}` is named twice" + ("" if path == kept else f", also as `{kept}`")
-                    raise ConfigError(message, hint="name each file once; to repeat data, set weights in the blend")
+                    raise ConfigError(message, hint="pass each file once; to repeat data, set weights in the blend")
                 skipped.add(path)
         if skipped:
             self.paths = [path for path in self.paths if path not in skipped]
@@ -309,7 +309,7 @@ class _Finder:
         return bool(versions)
 
     def _add_folder(self, folder: str, paths: Sequence[str]) -> None:
-        """Adds the input files among `paths`, all files in a folder, sorted."""
+        """Adds the input files of a folder, sorted by path; `paths` lists all files of the folder."""
         chosen: list[tuple[str, int, str]] = []  # sort key, index within a saved dataset, path
         parents: dict[str, list[str]] = defaultdict(list)
         for path in paths:
@@ -326,7 +326,7 @@ class _Finder:
         formats = {formats_by_name(path)[0] for *_, path in chosen if formats_by_name(path)}
         if self.input_format is None and len(formats) > 1:
             message = f"`{folder}` has files of several formats: {', '.join(sorted(formats))}"
-            raise ConfigError(message, hint="set `input_format`, or name the files")
+            raise ConfigError(message, hint="set `input_format`, or pass the files instead of the folder")
         self.paths += [path for *_, path in sorted(chosen)]
         self.found.update(path for *_, path in chosen)
 
@@ -397,7 +397,7 @@ def literal_folder(pattern: str) -> str:
 
 
 def matches(address: str, pattern: str) -> bool:
-    """Returns whether an address matches a glob. `**` matches any segments, `*` within a segment, neither hidden names.
+    """Returns whether an address matches a glob. `**` matches any segments, `*` part of one, neither hidden names.
 
     Example:
         >>> matches("s3://bucket/a/b/c.jsonl", "s3://bucket/**/*.jsonl"), matches("s3://bucket/a/b", "s3://bucket/*")

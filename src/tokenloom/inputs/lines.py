@@ -1,4 +1,4 @@
-"""Reads files of lines in blocks of whole lines."""
+"""Reads files whose records are lines, in blocks of whole lines."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class LineReader(StreamReader):
 
 
 class LineFormat(RecordFormat):
-    """A base class for formats whose records are lines; `block` parses them."""
+    """A base class for formats whose records are lines; the class `block` parses the lines."""
 
     has_lines = True
     block: type[LineBlock]

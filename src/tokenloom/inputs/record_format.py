@@ -1,4 +1,4 @@
-"""The interface of input formats and of the readers of their slices."""
+"""The interfaces of input formats and of slice readers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class SliceReader(ABC):
 
     @abstractmethod
     def read_blocks(self) -> Iterator[Block]:
-        """Yields the blocks in order, without the check of `blocks` that the file did not change."""
+        """Yields the blocks in order; unlike `blocks`, does not check whether the file changed."""
 
     @abstractmethod
     def close(self) -> None:
@@ -134,7 +134,7 @@ class RecordFormat(Protocol):
 
     @property
     def unit(self) -> str:
-        """Name of a record, as in `Block.unit`: `line`, `row` or `file`."""
+        """Noun for a record, as in `Block.unit`: `line`, `row` or `file`."""
         return "line" if self.has_lines else "row"
 
     def unit_bytes(self, file: InputFile) -> Sequence[int]:
@@ -149,7 +149,7 @@ class RecordFormat(Protocol):
         return [file.num_bytes]
 
     def saved_files(self, folder: str, names: Sequence[str], read: Callable[[str], bytes]) -> Sequence[str] | None:
-        """Returns the input file names of a folder that lists its own files (a saved dataset), in order; else None.
+        """Returns the input file names that a saved dataset lists, in order; None for any other folder.
 
         Args:
             folder: path or address of the folder, without a trailing slash.

@@ -1,7 +1,7 @@
 """Parses blocks of records into texts; gives a reason for each record without texts.
 
 Readers yield unparsed blocks, which worker threads parse. Nearly all blocks contain only good records with one text per
-key; their formats extract all texts at once. Other blocks are parsed record by record.
+key; from these, the format extracts all texts at once. Other blocks are parsed record by record.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Block(ABC):
     """A block of consecutive records of a file, not parsed yet; see `parse_block` and `records_of`.
 
     Attributes:
-        unit: name of a record: `line`, `row` or `file`.
+        unit: noun for a record: `line`, `row` or `file`.
         path: path of the file.
         first_record: number of the first record, from 1; counted from the start of the file or of the slice, see
             `InputSlice.numbers_records_from_its_start`.
@@ -74,7 +74,7 @@ class Block(ABC):
 
     @abstractmethod
     def records(self) -> Iterator[NumberedRecord]:
-        """Yields the parsed records of a block whose `too_long` is False; see `records_of`."""
+        """Yields the parsed records; must not be called if `too_long` is set. Use `records_of`."""
 
     def halves(self) -> tuple[Self, Self] | None:
         """Splits the block into two halves; returns None if it has only one record."""
@@ -82,7 +82,7 @@ class Block(ABC):
 
 
 def documents_between(skipped: SkippedRecords, start: int, stop: int) -> NDArray[np.int64]:
-    """Returns the runs of documents among records [start, stop): int64[num_runs, 2], first record and count per run.
+    """Returns the runs of records with documents in [start, stop): int64[num_runs, 2], first record index and count.
 
     Example:
         >>> documents_between(np.array([1, 2, 5]), 0, 8).tolist()
@@ -111,7 +111,7 @@ class Texts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordCounts:
-    """The counts of good, bad and blank records in a sequence of records."""
+    """The numbers of good, bad and blank records in a sequence of records."""
 
     num_documents: int  # one per good record
     bad_lines: list[BadLine] = field(default_factory=list)
@@ -136,7 +136,7 @@ class ParsedBlock(RecordCounts):
 
 
 def parse_block(block: Block, keys: Sequence[str]) -> ParsedBlock:
-    """Parses the texts of the keys in a block, and lists records without texts; see `value_at`. Thread-safe.
+    """Extracts the texts of each key from a block, and lists blank and bad records; see `value_at`. Thread-safe.
 
     Plain text (lines or whole files) has the key `text`. It is unchanged except that the newline of a line and the byte
     order mark of a file are dropped; a carriage return before the newline stays.
@@ -202,13 +202,13 @@ def _values(record: Any, keys: Sequence[str]) -> list[list[str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadLine:
-    """A bad record: a record without a document that is not blank.
+    """A bad record: a record that is not blank and cannot become a document.
 
     Attributes:
-        path: path of its file.
+        path: path of the file.
         unit: `line`, `row` or `file`.
         line: number of the record from 1, counted as `Block.first_record`.
-        reason: the reason why it has no document.
+        reason: why the record is bad.
         data: bytes of the record without the newline; a row as JSON; only the start of a record that is too long.
         error: exception class to raise if the job accepts no bad records.
     """
@@ -328,5 +328,5 @@ def decoded(data: bytes) -> str:
 
 
 def not_utf8(error: UnicodeDecodeError) -> str:
-    """Returns the reason text for a decoding error."""
+    """Returns the `reason` of a bad record that is not UTF-8."""
     return f"not UTF-8: byte 0x{error.object[error.start]:02x} at column {error.start + 1}"

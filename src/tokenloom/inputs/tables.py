@@ -82,11 +82,11 @@ class TableReader(SliceReader):
 
     @abstractmethod
     def _open(self, slice_: InputSlice, keys: Sequence[str] | None) -> int:
-        """Opens the table for the columns `keys`; returns the number of rows before the slice."""
+        """Opens the columns `keys` of the table, None for all; returns the number of rows before the slice."""
 
     @abstractmethod
     def _batches(self) -> Iterator[Any]:
-        """Yields record batches; adds a bad row to `_bad_rows` before it yields the empty row in its place."""
+        """Yields record batches; adds each bad row to `_bad_rows`, then yields an empty row instead."""
 
     def close(self) -> None:
         self._source.close()
@@ -117,7 +117,7 @@ class TableReader(SliceReader):
             yield self._block(pending)
 
     def _pieces(self, batch: Any) -> Iterator[Any]:
-        """Splits a batch into views of at most one block, or of a single row."""
+        """Splits a batch into views of at most one block in size, or of a single row."""
         for first in range(0, len(batch), _PLAIN_ROWS):
             part = batch.slice(first, _PLAIN_ROWS)
             with self._arrow_errors():
@@ -166,7 +166,7 @@ def open_table_source(file: InputFile) -> Any:
 
 
 def not_a_table(file: InputFile, error: Exception) -> InputError:
-    """Returns the error for a file that cannot be opened as its format."""
+    """Returns the error for a file that cannot be read in its format."""
     message = f"cannot read `{file.path}` as {FORMATS[file.format].title}: {error}"
     return InputError(message, hint="check its format; the file may be truncated or still being written")
 
@@ -183,7 +183,7 @@ def columns_of(schema: Any, keys: Sequence[str], path: str) -> list[str]:
 
 
 def _places(schema: Any, key: str) -> list[str] | None:
-    """Splits a key into a column name and names of nested struct fields, like `value_at`; None if not found."""
+    """Splits a key into a column name and names of nested struct fields, like `value_at`; None if a name is missing."""
     places: list[str] = []
     fields = schema
     while key not in (names := [field.name for field in fields]):
@@ -218,7 +218,7 @@ def _halved(rows: Any, most_bytes: int) -> Iterator[Any]:
 
 
 def _texts(batches: Sequence[Any], key: str) -> Texts | None:
-    """Extracts the texts of a key without copying them; returns None if a row may have no valid text."""
+    """Extracts the texts of a key without copying them; returns None if some row may lack valid text."""
     arrow = require("pyarrow", extra="parquet")
     head, *fields = _places(batches[0].schema, key) or [""]
     if batches[0].schema.names.count(head) != 1:

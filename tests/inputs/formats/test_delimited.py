@@ -78,7 +78,7 @@ def test_a_row_that_is_longer_than_what_is_read_at_once(tmp_path, num_rows):
     path = write(tmp_path / "a.csv", "text\n" + "a\n" * num_rows + "x" * 800_000 + "\nb\n")
     error = refused(path, memory_bytes=64 << 20)
     assert "straddling object straddles two block boundaries" in error.message
-    assert error.hint == "close open quotes, or raise `memory_bytes`, 1/256 of which (262144) limits a row"
+    assert error.hint == "close open quotes, or raise `memory_bytes`: a row may take 1/256 of it (262144)"
     assert len(documents(parse_file(path, memory_bytes=800_001 * 256))) == num_rows + 2
 
 

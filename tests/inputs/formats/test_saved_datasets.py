@@ -40,7 +40,7 @@ def test_splits_are_named_one_by_one(datasets, tmp_path):
     datasets.DatasetDict({"train": part, "test": part}).save_to_disk(tmp_path / "hf")
     with pytest.raises(ConfigError, match=r"saved dataset `.*/hf` has several splits: train, test") as caught:
         find_inputs([str(tmp_path / "hf")])
-    assert caught.value.hint == f"name the folder of one split: `{tmp_path}/hf/train`, `{tmp_path}/hf/test`"
+    assert caught.value.hint == f"pass the folder of one split: `{tmp_path}/hf/train`, `{tmp_path}/hf/test`"
     found = find_inputs([str(tmp_path / "hf" / "train"), str(tmp_path / "hf" / "test")])
     assert [file.format for file in found.files] == ["arrow", "arrow"]
 

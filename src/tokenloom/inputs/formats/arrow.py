@@ -20,7 +20,7 @@ _SPLITS = "dataset_dict.json"
 
 
 class ArrowReader(TableReader):
-    """A reader of an Arrow file or stream. Memory: one record batch; its writer decided its size."""
+    """A reader of an Arrow file or stream. Memory: one record batch, of a size that its writer chose."""
 
     def _open(self, slice_: InputSlice, keys: Sequence[str] | None) -> int:
         ipc = require("pyarrow.ipc", extra="parquet")
@@ -81,10 +81,10 @@ class ArrowFormat(RecordFormat):
     compresses_inside = True
 
     def saved_files(self, folder: str, names: Sequence[str], read: Callable[[str], bytes]) -> Sequence[str] | None:
-        """Returns the files of a dataset saved by `datasets`, in its order; see `RecordFormat`."""
+        """Returns the files of a dataset saved by `datasets`, in the dataset's order; see `RecordFormat`."""
         if _SPLITS in names:
             splits = _json(f"{folder}/{_SPLITS}", read).get("splits") or []
-            hint = "name the folder of one split: " + ", ".join(f"`{folder}/{each}`" for each in splits)
+            hint = "pass the folder of one split: " + ", ".join(f"`{folder}/{each}`" for each in splits)
             message = f"the saved dataset `{folder}` has several splits: {', '.join(splits) or 'none'}"
             raise ConfigError(message, hint=hint)
         if _STATE not in names:

@@ -103,7 +103,7 @@ class DelimitedReader(TableReader):
             raise InputError(message, hint="the file is truncated, or an unquoted field contains a quote")
 
     def _misfit(self, row: Any) -> Any:
-        """Registers the next record as bad; returns a batch with one empty row in its place."""
+        """Registers the next record as bad; returns a batch with one empty row instead of the record."""
         number = 1 + self._num_read_rows
         reason = f"expected {row.expected_columns} fields, found {row.actual_columns}"
         self._bad_rows[number] = NumberedRecord(number, UnusableLineError(reason), row.text.encode())
@@ -117,13 +117,13 @@ class DelimitedReader(TableReader):
                 yield
         except InputError as error:
             if "straddling" in error.message:
-                hint = f"close open quotes, or raise `memory_bytes`, 1/256 of which ({self._row_bytes}) limits a row"
+                hint = f"close open quotes, or raise `memory_bytes`: a row may take 1/256 of it ({self._row_bytes})"
                 raise InputError(error.message, hint=hint) from error
             raise
 
 
 class _SentinelText(io.RawIOBase):
-    """The text of a stream followed by `end`, an invalid row: if pyarrow does not report it, a quote is still open."""
+    """The text of a stream followed by the invalid row `end`: if pyarrow does not report that row, a quote is open."""
 
     def __init__(self, stream: SliceStream) -> None:
         self.end = b""

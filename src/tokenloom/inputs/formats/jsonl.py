@@ -30,7 +30,7 @@ class JsonLineBlock(LineBlock):
     __slots__ = ()
 
     def plain_texts(self, keys: Sequence[str]) -> ParsedBlock | None:
-        """Extracts the texts of all lines by the kernel, else by `orjson`; see `LineBlock`."""
+        """Extracts the texts of all lines with the kernel, else with `orjson`; see `LineBlock`."""
         loads = require("orjson", extra="preprocess").loads
         if (parsed := self._by_kernel(keys)) is not None:
             return parsed
@@ -68,7 +68,7 @@ class JsonLineBlock(LineBlock):
     ) -> ParsedBlock:
         """Merges the texts of the kernel with the texts of unusual lines.
 
-        `unusual` is int64[num_unusual, 3]: the number of kernel texts before the line, and its byte range in `data`.
+        `unusual` is int64[num_unusual, 3]: number of kernel texts before the line, its start and its stop in `data`.
         """
         lines = [self.data[start:stop] for _, start, stop in unusual.tolist()]
         parsed = parse_carefully(replace(self, data=b"\n".join([*lines, b""]), first_record=1), keys)
@@ -97,7 +97,7 @@ def _between(column: Utf8Texts, others: Texts, num_before: NDArray[np.int64]) ->
 
 
 def _columns(lines: list[bytes], keys: Sequence[str], loads: Any) -> list[list[Any]]:
-    """Returns the values of each key; frees each record immediately, which doubles the speed for short texts."""
+    """Parses lines to one list of values per key; frees each record at once, which doubles the speed of short texts."""
     if len(keys) == 1 and "." not in keys[0]:
         [key] = keys
         return [[loads(line)[key] for line in lines]]
@@ -119,7 +119,7 @@ def _parse_record(line: bytes, loads: Any) -> Any:
 
 
 class JsonLines(LineFormat):
-    """The format of JSON lines."""
+    """The JSON lines format: one JSON object per line."""
 
     title = "JSON lines"
     suffixes: tuple[str, ...] = (".jsonl", ".ndjson", ".json")

@@ -68,7 +68,7 @@ def _columns(group: Any) -> list[Any]:
 
 
 class ParquetFormat(RecordFormat):
-    """The Parquet format; its units are row groups."""
+    """The Parquet format; files are cut between row groups."""
 
     title = "Parquet"
     suffixes: tuple[str, ...] = (".parquet", ".pq")

@@ -75,7 +75,7 @@ class FileBlock(Block):
 
 
 class FileReader(StreamReader):
-    """A reader of a text file as one block with one record. Memory: the file, up to `max_record_bytes`."""
+    """A reader of a text file, which is one block with one record. Memory: the file, up to `max_record_bytes`."""
 
     def read_blocks(self) -> Iterator[FileBlock]:
         parts: list[bytes] = []
