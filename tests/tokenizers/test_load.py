@@ -30,7 +30,7 @@ def test_folder_with_one_tokenizer_is_enough(tmp_path: Path):
         load_tokenizer(tmp_path)
     assert load_tokenizer(write(tmp_path, "ranks.tiktoken", "ranks.tiktoken.json")).kind == "tiktoken"
     write(tmp_path, "tokenizer.model")
-    with pytest.raises(TokenizerError, match=r"several tokenizers: ranks\.tiktoken, tokenizer\.model\nhint: name"):
+    with pytest.raises(TokenizerError, match=r"several tokenizers: ranks\.tiktoken, tokenizer\.model\nhint: pass"):
         load_tokenizer(tmp_path)
     assert load_tokenizer(tmp_path / "tokenizer.model").kind == "sentencepiece"
     assert load_tokenizer(write(tmp_path, "tokenizer.json")).kind == "huggingface"

@@ -56,7 +56,7 @@ class Certificate:
 
     @property
     def identity(self) -> str:
-        """A hash of libraries, rules and ranges: 12 hex digits."""
+        """A hash of the libraries, rules and ranges: 12 hex digits."""
         data = json.dumps([self.libraries, self.rules, self.ranges]).encode()
         return hashlib.sha256(data).hexdigest()[:12]
 
@@ -126,7 +126,7 @@ class FastEncodable(Protocol):
 
     @property
     def special_tokens(self) -> Mapping[str, int]:
-        """Ids of the special tokens by spelling; their spelling in a text is encoded as the id."""
+        """Ids of the special tokens by spelling; a spelled-out special token is encoded as its id."""
 
     @property
     def cutting_rules(self) -> tuple[str, ...]:
@@ -137,7 +137,7 @@ class FastEncodable(Protocol):
 
 
 class GigatokenEngine:
-    """An engine that uses `gigatoken`, and the tokenizer's own library for texts with a code point of the certificate.
+    """An engine that uses `gigatoken`; the tokenizer's own library encodes texts with a code point of the certificate.
 
     Use one instance per thread: two threads that share an instance are slower than one.
     """
@@ -196,17 +196,17 @@ class EngineChoice:
 
     @property
     def recorded(self) -> str:
-        """The engine and its certificate, as named in manifests."""
+        """The name of the engine and its certificate, as recorded in manifests."""
         return self.name if self.certificate is None else f"{self.name} (certificate {self.certificate})"
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of text that a thread should encode at once, by measurement."""
+        """Number of bytes of text that a thread should encode at once, from measurements."""
         return _FAST_BLOCK_BYTES if self.name in _FAST else _SLOW_BLOCK_BYTES
 
 
 def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Sequence[str]) -> EngineChoice:
-    """Returns the engine to use; compares `gigatoken` with the tokenizer's own library before it is chosen.
+    """Chooses the engine; `gigatoken` only after a comparison with the tokenizer's own library.
 
     `auto` chooses `gigatoken` for byte-level BPE (of Hugging Face or tiktoken) if it gives equal ids for hard strings
     and for 128 K characters of `sample`; otherwise it logs a warning and chooses the tokenizer's own library.
@@ -265,9 +265,9 @@ def require_equal(engine: Engine, truth: Engine, texts: Sequence[str]) -> None:
 
 
 def recheck(engine: Engine, truth: Engine, texts: Sequence[str], encoded: Encoded, *, choice: int) -> None:
-    """Compares one text of a block with the truth; of a long text, only its start.
+    """Compares the ids of one text of a block with those of `truth`; of a long text, only the ids of the start.
 
-    `choice` (any integer) selects the text. A text on which the truth fails is skipped, since whether a record is bad
+    `choice` (any integer) selects the text. A text on which `truth` fails is skipped, since whether a record is bad
     must not depend on `choice`.
     """
     if not texts:
@@ -325,7 +325,7 @@ class EnginePool:
         self._budget = own_memory_bytes() + _GROWTH_BYTES * (1 + num_workers)
 
     def encode(self, texts: Sequence[str], *, num_bytes: int, number: int) -> Encoded:
-        """Encodes the texts of a block of `num_bytes`; `number` (any integer) selects the text to compare.
+        """Encodes the texts of a block of `num_bytes`; `number` (any integer) selects the text to recheck.
 
         Raises:
             RefusedTextError: the engine failed on a text, or gave ids out of range; this engine is not used again.

@@ -52,7 +52,7 @@ class HuggingFaceTokenizer(TokenRoles):
     disabled, and encoding adds no special tokens. A special token that a text spells out is encoded as its id.
 
     Args:
-        path: path of the `tokenizer.json`, for messages and identity.
+        path: path of the `tokenizer.json`, for messages and `unique_identifiers`.
         data: content of the `tokenizer.json`.
         eod_token, bos_token: see `load_tokenizer`.
         config: content of `tokenizer_config.json`; None reads the file beside the tokenizer.
@@ -100,7 +100,7 @@ class HuggingFaceTokenizer(TokenRoles):
 
     @cached_property
     def special_tokens(self) -> Mapping[str, int]:
-        """Ids of all added tokens by spelling; their spelling in a text is encoded as the id."""
+        """Ids of all added tokens by spelling; a spelled-out added token is encoded as its id."""
         return {token.content: number for number, token in self._added()}
 
     @property
@@ -127,12 +127,12 @@ class HuggingFaceTokenizer(TokenRoles):
 
     @property
     def unique_identifiers(self) -> OrderedDict[str, Any]:
-        """Identity of the tokenizer for index caches, with the path as in the reference."""
+        """Values that identify the tokenizer in index caches; include the path, as in the reference."""
         named = {"class": type(self).__name__, "tokenizer_path": [self.path]}
         return OrderedDict({**named, "sha256": self.sha256, "eod": self._roles.get("eod")})
 
     def with_whole_offsets(self) -> Any:
-        """Returns a copy of the backend whose offsets include the white space of a token."""
+        """Returns a copy of the backend that includes the white space of each token in its offsets."""
         backend = _parse(self.path, self.data)
         backend.post_processor = require("tokenizers.processors", extra="preprocess").ByteLevel(trim_offsets=False)
         return backend
@@ -277,7 +277,7 @@ def load_wordpiece(
 def _loaded(
     paths: Sequence[str], name: str, *, added: Sequence[str], roles: Mapping[str, Any], **settings: bool
 ) -> HuggingFaceTokenizer:
-    """Loads a tokenizer with class `name` of `tokenizers.implementations`; fingerprints its files and settings."""
+    """Loads a tokenizer with class `name` of `tokenizers.implementations`; hashes files and settings as fingerprint."""
     library = require("tokenizers.implementations", extra="preprocess")
     hashes = [hashlib.sha256(read_file(path)).hexdigest() for path in paths]
     fingerprint = hashlib.sha256(repr((hashes, tuple(added), settings.get("lowercase"))).encode()).hexdigest()

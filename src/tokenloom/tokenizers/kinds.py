@@ -44,7 +44,7 @@ class TokenizerKind:
         called: name in messages ("a SentencePiece `.model`").
         load: `load(path_or_specification, data, options)` returns a tokenizer; raises `TokenizerError` for bad data.
             Options of other kinds are never set.
-        file_name: file name in a folder; empty for any name.
+        file_name: name of the file to look for in a folder; empty for any name.
         suffixes: file name suffixes.
         takes_pattern: whether the kind supports the options `pattern` and `special_tokens`.
         matches: returns whether the content of a file is of this kind.

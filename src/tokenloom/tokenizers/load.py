@@ -93,7 +93,7 @@ def load_tokenizer(
 
 
 def as_tokenizer(given: Any) -> Any:
-    """Returns the tokenizer for a setting; accepts None, paths, and any object that datasets can use."""
+    """Loads a path or name, wraps an object of a supported library, and returns None and other objects unchanged."""
     if given is None:
         return None
     if isinstance(given, (str, os.PathLike)):
@@ -124,7 +124,7 @@ def _of_object(given: Any, kind: str, options: TokenizerOptions) -> TextTokenize
 
 
 def _file_of(name: str) -> str:
-    """Returns the path of the tokenizer file: in a folder, or in a cache by name; else returns `name`."""
+    """Returns the path of the tokenizer file in the folder `name`, or of the cached file; else returns `name`."""
     if not os.path.isdir(name):
         return name if os.path.exists(name) else local_file(name) or name
     suffixes = {suffix for kind in KINDS.values() for suffix in kind.suffixes}
@@ -134,7 +134,7 @@ def _file_of(name: str) -> str:
     if existing or not found:
         return [*existing, *usual][0]
     if len(found) > 1:
-        raise TokenizerError(f"`{name}` contains several tokenizers: {', '.join(found)}", hint="name one of the files")
+        raise TokenizerError(f"`{name}` contains several tokenizers: {', '.join(found)}", hint="pass one of the files")
     return os.path.join(name, found[0])
 
 
@@ -206,7 +206,7 @@ def _of_transformers(given: Any, roles: Mapping[str, Any]) -> HuggingFaceTokeniz
 
 
 def _of_backend(backend: Any, name: str, config: Mapping[str, Any], roles: Mapping[str, Any]) -> HuggingFaceTokenizer:
-    """Converts a `tokenizers.Tokenizer`; uses the file that it was loaded from if its content is still equal."""
+    """Converts a `tokenizers.Tokenizer`; uses the file that it was loaded from if the file still matches."""
     from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 
     data = backend.to_str(pretty=True).encode()
@@ -220,13 +220,13 @@ def _of_backend(backend: Any, name: str, config: Mapping[str, Any], roles: Mappi
 
 
 def recorded_tokenizer(made_by: TokenizerIdentity, *, prefix: str) -> TextTokenizer:
-    """Loads the tokenizer of a manifest: from its recorded path, or relative to a folder above the data.
+    """Loads the tokenizer of a manifest: from the recorded path, or relative to a folder above the data.
 
     Raises:
         TokenizerError: the manifest has no path, or the file is missing or has another fingerprint.
     """
     if made_by.path is None:
-        raise TokenizerError(f"the manifest of `{prefix}` does not record the path of its tokenizer")
+        raise TokenizerError(f"the manifest of `{prefix}` does not record the path of the tokenizer")
     failures: list[TokenizerError] = []
     for path in _places(made_by.path, prefix):
         try:
@@ -241,7 +241,7 @@ def recorded_tokenizer(made_by: TokenizerIdentity, *, prefix: str) -> TextTokeni
 
 
 def _places(path: str, prefix: str) -> list[str]:
-    """Returns paths to try: `path`, then existing files with its last components under any folder above the data."""
+    """Returns paths to try: `path`, then existing files that end like `path` in any folder above the data."""
     if is_remote(prefix) or is_remote(path):
         return [path]
     parts = Path(path).parts

@@ -67,7 +67,7 @@ class ByteTokenizer(TokenRoles):
 class NullTokenizer(TokenRoles):
     """A tokenizer for texts that are lists of ids: decimal integers separated by ASCII white space.
 
-    It serves for benchmarks and for ids from other programs. As in the reference, `null:N` has the text ids 0 to N - 1
+    Use it for benchmarks and for ids from other programs. As in the reference, `null:N` has the text ids 0 to N - 1
     and the `eod` id N, so that `vocab_size` is N + 1; a text may also contain N. Picklable and thread-safe.
 
     Args:

@@ -50,7 +50,7 @@ class ReferenceTokenizerOptions:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> ReferenceTokenizerOptions:
-        """Selects the options from the arguments of a program of the reference, of any version."""
+        """Selects the options from the arguments of any program of the reference, in any version."""
         names = {each.name for each in fields(cls)}
         found = {name: value for name, value in values.items() if name in names and value is not None}
         special = found.get("special_tokens") or values.get("tokenizer_special_tokens")
@@ -125,8 +125,8 @@ def _tiktoken(options: ReferenceTokenizerOptions, path: str, eod_token: str | No
     if missing:
         raise ConfigError(f"special tokens: must include {', '.join(_TIKTOKEN_ROLES)}, lack {', '.join(missing)}")
     if len(set(special)) < len(special) or not len(special) <= num_special < size:
-        limit = f"at most --tiktoken-num-special-tokens, which is below --vocab-size, got {len(special)}, "
-        raise ConfigError(f"special tokens: must be distinct and {limit}{num_special} and {size}")
+        limit = f"at most --tiktoken-num-special-tokens, which must be below --vocab-size, got {len(special)}, "
+        raise ConfigError(f"special tokens: must be distinct, {limit}{num_special} and {size}")
     ids = {token: number for number, token in enumerate(special)}
     ids |= {f"<SPECIAL_{number}>": number for number in range(len(special), num_special)}
     roles = {"eod_token": eod_token or "</s>", "bos_token": "<s>", "pad_token": "<pad>"}

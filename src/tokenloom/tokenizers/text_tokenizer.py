@@ -1,4 +1,4 @@
-"""The protocol of tokenizers, and the common parts of its implementations."""
+"""The tokenizer protocol, and common parts of its implementations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def in_words(error: BaseException) -> str:
 
 
 def shortened(text: str, most: int = 500) -> str:
-    """Truncates a text to `most` characters, ending in "..."."""
+    """Truncates a text to `most` characters; a truncated text ends in "..."."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
@@ -71,7 +71,7 @@ WELL_KNOWN: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """The ids of several texts, concatenated."""
+    """The token ids of several texts, concatenated."""
 
     tokens: NDArray[Any]  # any integer dtype
     lengths: NDArray[np.int64]  # int64[num_texts], ids per text
@@ -90,7 +90,7 @@ class TextTokenizer(Protocol):
 
     @property
     def kind(self) -> str:
-        """The kind: one of `KINDS`, or your own name."""
+        """Kind of the tokenizer: one of `KINDS`, or a name of your own."""
 
     @property
     def path(self) -> str:
@@ -122,7 +122,7 @@ class TextTokenizer(Protocol):
 
     @property
     def unique_identifiers(self) -> Mapping[str, Any]:
-        """Identity of the tokenizer for index caches, as JSON values."""
+        """Values that identify the tokenizer in index caches, as JSON values."""
 
     def tokenize(self, text: str) -> list[int]:
         """Returns the ids of a text; lone surrogates are encoded as `?`."""
@@ -143,7 +143,7 @@ def _role(name: str) -> Any:
 
 
 class TokenRoles:
-    """A base class for tokenizers, with identity and roles.
+    """A base class for tokenizers, with a path, a fingerprint and roles.
 
     `roles` are ids by role: `eod` and `bos` end and start a document, `eos` (`eod` by default) ends a sequence, `pad`
     pads, `mask` masks, `cls` starts a sequence for classification, `sep` ends a segment.
@@ -190,7 +190,7 @@ class TokenRoles:
 def well_known_roles(
     path: str, ids: Mapping[str, int], *, eod: str | None = None, bos: str | None = None, pad: str | None = None
 ) -> dict[str, int]:
-    """Returns ids of roles: of the tokens `eod`, `bos` and `pad`, else of the only well-known spelling in `ids`.
+    """Returns ids by role: of the tokens `eod`, `bos` and `pad`, else of the role's only well-known spelling in `ids`.
 
     Raises:
         TokenizerError: `ids` lacks one of the given tokens.
@@ -207,7 +207,7 @@ def well_known_roles(
 
 
 def sentinel_ids(ids: Mapping[str, int]) -> list[int]:
-    """Returns the ids of T5's sentinel tokens, in the order of their numbers."""
+    """Returns the ids of T5's sentinel tokens, sorted by the number in the spelling."""
     matches = {_SENTINEL.fullmatch(token): number for token, number in ids.items()}
     return [number for _, number in sorted((int(match[1]), number) for match, number in matches.items() if match)]
 

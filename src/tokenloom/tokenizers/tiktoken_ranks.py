@@ -138,7 +138,7 @@ class TiktokenTokenizer(TokenRoles):
 
     @property
     def cutting_rules(self) -> tuple[str, ...]:
-        """The regular expression; see `Certificate`."""
+        """The regular expression that splits texts; see `Certificate`."""
         return (self.pattern,)
 
     def load_gigatoken(self, module: Any) -> Any:
