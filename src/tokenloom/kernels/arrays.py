@@ -1,4 +1,4 @@
-"""Kernels of plain arrays: checksums, digests of samples, insertion."""
+"""Kernels for plain arrays: checksums, token digests, insertion."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Int64s = NDArray[np.int64]
 
 
 def crc32(data: bytes | memoryview | NDArray[Any], before: int = 0) -> int:
-    """Returns `zlib.crc32(data, before)` of contiguous data, several times faster by carry-less multiplication."""
+    """Returns `zlib.crc32(data, before)` of contiguous data, several times faster through carry-less multiplication."""
     return _native.crc32(np.frombuffer(data, dtype=np.uint8), before)
 
 
@@ -26,7 +26,7 @@ def insert_items(items: NDArray[Any], places: Int64s, values: NDArray[Any]) -> N
 
 
 def digest_tokens(tokens: NDArray[Any]) -> NDArray[np.uint64]:
-    """Returns a digest per row of tokens, integers[num_samples, length], for any dtype: uint64[num_samples, 2]."""
+    """Returns a digest of each row of `tokens`, integers[num_samples, length] of any dtype: uint64[num_samples, 2]."""
     if tokens.dtype not in (np.int64, np.int32):  # also converts other byte orders
         tokens = tokens.astype(np.int64)
     out = np.empty((len(tokens), 2), dtype=np.uint64)

@@ -1,4 +1,4 @@
-"""Kernels of mixtures, which compute the source and the sample number at each position of a run."""
+"""Kernels of mixtures, which compute the source and its sample number for each position of a run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ class _Dealt:
     _native: _native.Mixture | _native.MixedStage
 
     def locate(self, places: Int64s) -> tuple[Int32s, Int64s]:
-        """Returns the leaf and the sample number of that leaf at each place: int32[num_places], int64[num_places].
+        """Returns the leaf and the sample number within the leaf: int32[num_places], int64[num_places].
+
+        `places` are positions of a `Mixture`, or offsets of a `MixedStage`.
 
         Raises:
             IndexError: a position is not in [0, 2**62), or an offset is not in [0, size).
@@ -34,9 +36,9 @@ class _Dealt:
         return leaves, takes
 
     def counts(self, k: int) -> Int64s:
-        """Returns the number of samples of each leaf in the first `k` places, int64[num_leaves]; O(leaves).
+        """Returns the number of samples per leaf in the first `k` positions or offsets, int64[num_leaves]; O(leaves).
 
-        For a stage, `k` must be the end of a block or of the stage.
+        For a `MixedStage`, `k` must be a multiple of `block`, or `size`.
 
         Raises:
             IndexError: `k` is not in [0, 2**62].
@@ -47,11 +49,11 @@ class _Dealt:
 
 
 class Mixture(_Dealt):
-    """A map of positions to (leaf, sample number) and back that spreads sources (leaves) evenly by their weights.
+    """A map between positions and (leaf, sample number); spreads the leaves, which are sources, evenly by weight.
 
-    Among the first k positions, the number of samples of a leaf differs from `k * share` by less than 2, or not at all
-    if these products are integers for all leaves. Uses integer arithmetic and stores nothing per position. A lookup
-    takes about 2 ns for 2 leaves and 25 ns for 10,000; the inverse takes twice as long. Thread-safe.
+    Among the first k positions, the number of samples of a leaf differs from `k * weight / sum(weights)` by less than
+    2, or not at all if this is an integer for every leaf. Uses integer arithmetic and stores nothing per position. A
+    lookup takes about 2 ns for 2 leaves and 25 ns for 10,000; the inverse takes twice as long. Thread-safe.
     """
 
     __slots__ = ()
@@ -67,7 +69,7 @@ class Mixture(_Dealt):
         return self._native.num_leaves
 
     def positions(self, leaves: Int32s, takes: Int64s) -> Int64s:
-        """Returns the position of each sample, -1 for positions of 2**62 or more: int64[num_samples].
+        """Returns the position of sample `takes[i]` of leaf `leaves[i]`, -1 from 2**62 on: int64[num_samples].
 
         Raises:
             IndexError: a leaf does not exist, or a sample number is negative.
@@ -78,10 +80,10 @@ class Mixture(_Dealt):
 
 
 class MixedStage(_Dealt):
-    """A map of offsets to (leaf, sample number) and back: a mixture of `size` positions, permuted within blocks.
+    """A map between offsets and (leaf, sample number): a mixture of `size` positions, permuted within blocks.
 
     An unpermuted mixture is periodic: with two equal sources and two ranks, each rank would see only one source. The
-    permutation keeps the samples of each block and takes about 3 ns per offset. Thread-safe.
+    permutation does not move samples between blocks, and takes about 3 ns per offset. Thread-safe.
     """
 
     __slots__ = ()
@@ -93,10 +95,10 @@ class MixedStage(_Dealt):
 
         Args:
             weights: see `Mixture`.
-            start: position of offset 0; the keys of blocks depend on positions.
+            start: position of offset 0 in the run; the key of a block depends on its position.
             size: number of offsets. The last block may be shorter than the others.
-            block: offsets per block; 1 permutes nothing.
-            key: key from which the keys of blocks derive.
+            block: offsets per block; 1 for no permutation.
+            key: key from which the key of each block is derived.
 
         Raises:
             ValueError: see `Mixture`; `start` or `size` is negative, their sum exceeds 2**62, or `block` is below 1.
@@ -108,7 +110,7 @@ class MixedStage(_Dealt):
         return self._native.size
 
     def offsets(self, leaves: Int32s, takes: Int64s) -> Int64s:
-        """Returns the offset of each sample, -1 for samples after the stage: int64[num_samples].
+        """Returns the offset of sample `takes[i]` of leaf `leaves[i]`, -1 beyond the stage: int64[num_samples].
 
         Raises:
             IndexError: a leaf does not exist, or a sample number is negative.
@@ -119,10 +121,10 @@ class MixedStage(_Dealt):
 
 
 def smallest_weights(weights: Iterable[int]) -> list[int]:
-    """Returns the smallest integers in the ratio of the weights; raises ValueError if a weight is below 1.
+    """Divides integer weights by their greatest common divisor; raises ValueError if a weight is below 1.
 
-    If their sum exceeds 2**60, distributes 2**60 instead: 1 per weight, then the rest in proportion, rounded down, then
-    the remainder to the weights with the largest fractions (the first of equal ones).
+    If the sum of the quotients exceeds 2**60, scales it down to 2**60: each weight gets 1, then its proportional part
+    of the rest, rounded down; the weights with the largest fractions (on ties, the first ones) get 1 of the remainder.
     """
     whole = _reduced(_positive(weights))
     total = sum(whole)

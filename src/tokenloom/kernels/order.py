@@ -16,7 +16,7 @@ _WARM_UP = 1 << 15  # steps after which a thread has exact counts; fewer than 40
 
 
 class LegacyRandom:
-    """A generator whose shuffles equal those of `numpy.random.RandomState(seed)`, and are several times faster.
+    """A random generator that shuffles exactly like `numpy.random.RandomState(seed)`, several times faster.
 
     Not thread-safe: the result depends on the order of calls.
     """
@@ -41,14 +41,14 @@ class LegacyRandom:
         num_windows: int,
         dtype: np.dtype[Any],
     ) -> NDArray[Any]:
-        """Shuffles the parts of a stream of documents in place, and returns its `build_sample_index`.
+        """Shuffles the parts of a document stream in place, and returns `build_sample_index` of the shuffled stream.
 
         A second thread finds the windows during the shuffle, so this takes little longer than the shuffle alone.
 
         Args:
-            stream: int32 or int64[num_documents], rows of `lengths`.
+            stream: int32 or int64[num_documents], indices into `lengths`.
             lengths: int32[num_sequences], tokens per sequence.
-            parts: int64[num_parts, 2], documents and tokens of each part that is shuffled separately.
+            parts: int64[num_parts, 2], number of documents and number of tokens of each part to shuffle separately.
             window_length, extra, num_windows, dtype: see `build_sample_index`.
 
         Raises:
@@ -71,13 +71,13 @@ def build_sample_index(
 ) -> NDArray[Any]:
     """Returns the starts of all windows and the end of the last one: dtype[num_windows + 1, 2].
 
-    A row is (position in `document_index`, token offset in that document). A window starts in the document of the last
-    token of the previous window, `extra` tokens before its end. If the last window is partial, the last row is (last
-    document, its length - extra). O(documents + windows).
+    A row is (position in `document_index`, token offset in that document). Each window starts `extra` tokens before the
+    end of the previous window, in the document of that window's last token. If the last window is partial, the last row
+    is (last document, its length - extra). O(documents + windows).
 
     Args:
         lengths: int32[num_sequences], tokens per sequence.
-        document_index: the concatenated documents, as rows of `lengths`.
+        document_index: the concatenated documents, as indices into `lengths`.
         window_length: distance between the starts of windows, in tokens.
         extra: tokens that a window reads beyond `window_length`, 0 or 1.
         num_windows: number of windows; the last one may be partial.
@@ -95,10 +95,10 @@ def build_sample_index(
 def build_blending_indices(
     weights: NDArray[np.float64], *, size: int, sizes: Int64s | None = None
 ) -> tuple[NDArray[Any], Int64s]:
-    """Returns the dataset number and the sample number in that dataset of each sample of a blend.
+    """Returns the dataset index and the sample number within that dataset, for each sample of a blend.
 
     Step s takes the dataset with the largest `weight * max(s, 1) - samples_so_far`, in float64 without fused
-    multiply-add, and the lowest number on ties. Takes about 3 ns per sample for two datasets and 100 ns for thousands,
+    multiply-add, and on ties the lowest index. Takes about 3 ns per sample for two datasets and 100 ns for thousands,
     divided by the number of cores.
 
     Args:

@@ -34,11 +34,11 @@ def pack_documents(
 
     Args:
         lengths: int32[num_sequences], tokens per sequence.
-        documents: the rows of `lengths` to pack; among equal lengths, earlier documents are packed first.
+        documents: indices into `lengths` of the documents to pack; of equal lengths, the first is packed first.
         sequence_length, extra: tokens per sample; tokens that a sample reads beyond them, 0 or 1.
         most_pieces: maximum number of pieces in a pack; None for no limit.
-        first_piece: number of the first piece.
-        packs: [num_packs], filled with the first piece of each pack.
+        first_piece: index of the first piece.
+        packs: [num_packs], filled with the index of the first piece of each pack.
         pieces: [num_pieces, 2], of the dtype of `packs`, filled with (document, start) of each piece.
 
     Raises:
@@ -51,12 +51,12 @@ def pack_documents(
 def next_fit(
     slots: NDArray[np.int32], *, capacity: int, most_items: int | None, row: tuple[int, int]
 ) -> tuple[Int64s, tuple[int, int]]:
-    """Packs items by next fit; returns the items that begin a pack, and the (slots, items) of the last pack.
+    """Packs items by next fit; returns the indices of items that begin a pack, and (slots, items) of the last pack.
 
     Args:
         slots: int32[num_items], slots per item, at most `capacity`.
         capacity, most_items: maximum slots and items of a pack; `most_items` None for no limit.
-        row: (slots, items) of the pack that the first item may join; (-1, 0) if it must begin a pack.
+        row: number of slots and items in the pack that the first item may join; (-1, 0) if it must begin a pack.
     """
     return _native.next_fit(slots, capacity, most_items or ANY_NUMBER, row)
 
@@ -76,16 +76,16 @@ def pack_to_levels(
 ) -> Int64s | None:
     """Packs sub-samples so that the packs of a step have similar costs; returns None if the sub-samples do not fit.
 
-    Returns the pack of each sub-sample, int64[num_subsamples]. Packs are numbered in the order of steps, and no pack is
-    empty. Takes about 250 ns per sub-sample.
+    Returns the pack index of each sub-sample, int64[num_subsamples]. Packs are numbered in the order of steps, and no
+    pack is empty. Takes about 250 ns per sub-sample.
 
     Args:
         lengths: int64[num_subsamples], tokens, in [1, capacity], in descending order.
         costs: int64[num_subsamples], in descending order, with a sum below 2**61.
         capacity, most_items: maximum tokens and sub-samples of a pack, at least 1.
         widths: int64[num_steps], packs per step; their sum is at most the number of sub-samples.
-        levels: int64[num_steps], cost that each rank of a step already has, in descending order.
-        bases: int64[num_steps], cost that all ranks of a step together already have.
+        levels: int64[num_steps], existing cost of each rank in a step, in descending order.
+        bases: int64[num_steps], existing cost of all ranks in a step together.
         num_ranks: ranks of a step, including ranks without a pack.
         by_length: ignore costs and fill packs one after another, longest sub-samples first, for the fewest packs.
         short_first: how many short sub-samples each pack gets first, in quarters of the mean number, 0 to 4.
@@ -104,8 +104,8 @@ def order_by_prefix(sequences: Sequence[NDArray[Any]]) -> tuple[Int64s, Int64s]:
         sequences: int32[length] or int64[length] arrays of the same dtype.
 
     Returns:
-        order: int64[n], the sorted sequences.
-        shared: int64[n], tokens that each sequence shares with the one before; 0 begins a tree.
+        order: int64[n], indices of the sequences in sorted order.
+        shared: int64[n], leading tokens that each sorted sequence shares with the previous one; 0 begins a tree.
     """
     order, shared = np.empty(len(sequences), dtype=np.int64), np.empty(len(sequences), dtype=np.int64)
     _native.order_by_prefix(list(sequences), order, shared)

@@ -19,7 +19,7 @@ class Key(NamedTuple):
 
 
 class Purpose(IntEnum):
-    """The purpose of a derived key. A value is part of the key, so its meaning never changes."""
+    """What a derived key is used for. Keys depend on these values, so the meaning of a value must never change."""
 
     HOLDOUT = 1
     PAIRS = 2
@@ -34,14 +34,14 @@ class Purpose(IntEnum):
 
 
 def derive(key: Key, purpose: int, number: int) -> Key:
-    """Derives a key from a key, a `Purpose` and a number in [0, 2**64), such as the number of a pass."""
+    """Derives a key from a key, a `Purpose` and a number in [0, 2**64), such as the index of a pass."""
     return Key(*_native.derive(key.low, key.high, int(purpose), number))
 
 
 class Permutation:
     """A keyed permutation of [0, n) and its inverse, for n up to 2**60 (else ValueError). Thread-safe.
 
-    Up to n = 1,024 it is a table of a uniform shuffle, created in about 2 µs; above, a Feistel network of about 6 ns
+    Up to n = 1,024, a table of a uniform shuffle, created in about 2 µs; above, a Feistel network that takes about 6 ns
     per index.
     """
 
@@ -54,13 +54,13 @@ class Permutation:
         return self._native.size
 
     def forward(self, places: Int64s) -> Int64s:
-        """Returns the permuted index of each place, int64[num_places]; raises IndexError outside [0, n)."""
+        """Returns the image of each index in `places`, int64[num_places]; raises IndexError outside [0, n)."""
         out = np.empty(len(places), dtype=np.int64)
         self._native.forward(places, out)
         return out
 
     def inverse(self, things: Int64s) -> Int64s:
-        """Returns the place of each permuted index, the inverse of `forward`; raises IndexError outside [0, n)."""
+        """Inverts `forward`: returns the index of each image in `things`; raises IndexError outside [0, n)."""
         out = np.empty(len(things), dtype=np.int64)
         self._native.inverse(things, out)
         return out

@@ -42,7 +42,7 @@ def fill_attention(out: Mapping[str, NDArray[Any]], *, length: int, block_size: 
 
 
 def block_lists(sample: Mapping[str, NDArray[Any]]) -> BlockLists | None:
-    """Returns the arrays of a sample named by `BLOCK_LISTS`, or None if they are missing."""
+    """Returns the arrays named in `BLOCK_LISTS`, or None if the sample lacks them."""
     if (first := sample.get("kv_num_blocks")) is None:
         return None
     return first, sample["kv_indices"], sample["full_kv_num_blocks"], sample["full_kv_indices"]

@@ -1,4 +1,4 @@
-"""Kernels that map one file or several files as one range, and detect changes of mapped files."""
+"""Kernels that map one file, or several files into one view, and detect changes to mapped files."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tokenloom import _native
 from tokenloom.errors import ChangedFileError
 from tokenloom.kernels.arrays import Int64s
 
-NUM_FACTS = 5  # facts of a file: device, inode, size in bytes, mtime_ns, ctime_ns
+NUM_FACTS = 5  # metadata of a file: device, inode, size in bytes, mtime_ns, ctime_ns
 Facts = tuple[int, int, int, int, int]
 
 
 def map_file(path: str) -> tuple[NDArray[np.uint8], Facts]:
-    """Maps a regular file; returns a read-only view, uint8[size], and the facts of the file.
+    """Maps a regular file; returns a read-only view, uint8[size], and the metadata described at `NUM_FACTS`.
 
     The mapping keeps no file descriptor and lives as long as any view of it. If the file is truncated, the missing
     bytes read as zeros; use a `Watch` to detect this.
@@ -31,7 +31,7 @@ def map_file(path: str) -> tuple[NDArray[np.uint8], Facts]:
 
 
 def map_extents(paths: Sequence[str], extents: Int64s, *, num_bytes: int) -> tuple[NDArray[np.uint8], Int64s]:
-    """Maps files into one read-only view, uint8[num_bytes]; returns the view and their facts, int64[files, NUM_FACTS].
+    """Maps files into one read-only view, uint8[num_bytes]; also returns their metadata, int64[files, NUM_FACTS].
 
     Args:
         paths: paths of the files.
@@ -51,13 +51,13 @@ def map_extents(paths: Sequence[str], extents: Int64s, *, num_bytes: int) -> tup
 
 
 class Watch:
-    """A detector of changes of mapped files, to call after each read.
+    """A detector of changes to mapped files; call `check` and `check_tokens` after each read.
 
     Ignores arrays that are not mapped. Thread-safe and fork-safe; not picklable.
 
     Args:
         arrays: arrays that every read depends on; `check()` checks them.
-        tokens: mapped bytes of which a read touches a range; `check_tokens(start, stop)` checks the files of the range.
+        tokens: mapped bytes of tokens; `check_tokens(start, stop)` checks the files that contain bytes [start, stop).
     """
 
     __slots__ = ("_arrays", "_tokens", "check", "check_tokens", "native")

@@ -1,4 +1,4 @@
-"""Kernels of the computed order of runs: spans of windows and packs along shuffled walks through a source."""
+"""Kernels that compute the order of runs: spans of windows and packs along shuffled walks through a source."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ WINDOW_BITS = 40  # a sample number is `walk << WINDOW_BITS | window`
 class PassPart(NamedTuple):
     """The part of a pass over a source that a walk covers, if walks of several window lengths share the pass.
 
-    The pass is divided into stretches, which are permuted; windows are permuted within groups of 1,024. So a walk reads
-    whole stretches, and the next walk continues after them.
+    The tokens of the pass are divided into stretches of equal length, which are permuted; windows are permuted within
+    groups of 1,024. So a walk reads whole stretches, and the next walk continues after them.
 
     Attributes:
-        pass_walk: the walk that began the pass; -1 for the walk itself.
-        first_token: number of tokens before the first window of the walk, in the order of stretches.
-        num_tokens: number of tokens of the pass, without tokens that the last window reads beyond its length.
-        stretch_length: tokens per stretch; 0 if the walk has the whole pass and permutes its windows.
-        num_first: number of windows that are permuted separately, before the others.
+        pass_walk: number of the walk that began the pass; -1 if this walk did.
+        first_token: number of tokens of the permuted pass before the first window of the walk.
+        num_tokens: number of tokens of the pass, without the extra token that its last window reads.
+        stretch_length: tokens per stretch; 0 if the walk covers the whole pass and permutes all its windows.
+        num_first: number of windows at the start of the walk that are permuted separately.
     """
 
     pass_walk: int = -1
@@ -45,11 +45,11 @@ WHOLE_PASS = PassPart()
 def make_source_documents(
     sections: Sequence[tuple[int, int, int, int]], *, key: tuple[int, int], reads_held: bool
 ) -> SourceDocuments:
-    """Returns the documents of a source; `open(number, lengths)` of the result passes the lengths of a pair.
+    """Returns the documents of a source; pass the lengths of each pair to `open(number, lengths)` of the result.
 
     Args:
-        sections: per pair: documents, tokens of the documents to read (or `NOT_KNOWN`), and the numbers of blocks and
-            documents of the validation split.
+        sections: per pair, the number of documents, of tokens to read (or `NOT_KNOWN`), and of blocks and documents in
+            the validation split.
         key: key of the source.
         reads_held: True reads the validation split, False the training split.
     """
@@ -69,17 +69,17 @@ def make_walk_reader(
 ) -> WalkReader | PackWalkReader:
     """Returns a reader of windows or best-fit packs of a source; add walks to it before reading.
 
-    `pack_documents` packs groups of 128 blocks of 256 documents of a pair; all walks have the same packs. Spans of a
-    denied document have the document number -1 - document.
+    `pack_documents` packs groups of 128 blocks of 256 documents of a pair; all walks have the same packs. The spans of
+    a denied document d have the document number -1 - d.
 
     Args:
         documents: the documents of the source.
-        is_shuffled: whether each walk shuffles pairs, blocks and documents (or groups). Packs are always permuted among
-            16 groups.
+        is_shuffled: whether each walk shuffles pairs, blocks and documents (for packs: pairs and groups). Packs are
+            always permuted among 16 groups.
         sequence_length: distance between the starts of windows, or tokens of a pack.
         extra: tokens that a sample reads beyond `sequence_length`, 0 or 1.
         denied: documents whose tokens are not read.
-        num_packs: packs per pair, see `count_packs_of`; None for windows.
+        num_packs: number of packs per pair, from `count_packs_of`; None to read windows.
         most_pieces: maximum number of pieces in a pack; None for no limit.
     """
     none: NDArray[np.int64] = np.empty((0, 4), dtype=np.int64)
@@ -102,13 +102,13 @@ def count_packs_of(
     reads_held: bool = False,
     most_pieces: int | None = None,
 ) -> int:
-    """Returns the number of packs of one pair in a walk; takes about 10 ns per document.
+    """Returns the number of packs that a walk reads from one pair; takes about 10 ns per document.
 
     Args:
         lengths: int32[num_documents], tokens per document.
         sequence_length, extra, most_pieces: see `make_walk_reader`.
         key: key of the source.
-        pair: number of the pair in its source.
+        pair: index of the pair in the source.
         held_blocks, held_documents, reads_held: see `make_source_documents`.
 
     Raises:
@@ -119,5 +119,5 @@ def count_packs_of(
 
 
 def sample_numbers(walks: Int64s, windows: Int64s) -> Int64s:
-    """Returns the sample numbers of windows in walks: int64[count]."""
+    """Returns the sample number of each window `windows[i]` of walk `walks[i]`: int64[count]."""
     return (walks << WINDOW_BITS) | windows
