@@ -33,7 +33,7 @@ class NotBuiltError(Exception):
 
 @contextmanager
 def forbid_building() -> Iterator[None]:
-    """Raises `NotBuiltError` instead of building arrays that are missing from their cache."""
+    """A context in which building an array that is missing from the cache raises `NotBuiltError`."""
     token = _building_is_allowed.set(False)
     try:
         yield
@@ -48,7 +48,7 @@ def check_may_build(name: str) -> None:
 
 
 def warn_short(text: str) -> None:
-    """Warns that a dataset has no samples; within `join_short_warnings`, at its end. `text` gives the reason."""
+    """Warns with `text` that a dataset has no samples; inside `join_short_warnings`, when that context ends."""
     collected = _collected.get()
     if collected is None:
         warnings.warn(text, ShortDatasetWarning, stacklevel=level_outside())
@@ -58,7 +58,7 @@ def warn_short(text: str) -> None:
 
 @contextmanager
 def join_short_warnings(*, unless: type[BaseException]) -> Iterator[None]:
-    """Joins all warnings of `warn_short` within the context into one; drops them if the context raises `unless`."""
+    """A context that joins all warnings of `warn_short` into one, or drops them if its body raises `unless`."""
     texts: list[str] = []
     token = _collected.set(texts)
     try:
@@ -82,12 +82,12 @@ class DataOrigin(Protocol):
 
     @property
     def identity(self) -> Identity | None:
-        """A function that returns the identity of the data; None if the cache key identifies the data."""
+        """A function that returns a dict that identifies the data; None if the cache key identifies the data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayStore:
-    """Settings of how the arrays of one order are stored.
+    """Where and how the arrays of one order are stored.
 
     Attributes:
         cache: the cache entry; None keeps arrays in memory only.
@@ -111,8 +111,8 @@ class ArrayStore:
 class StoredOrder(ABC):
     """The base class of an `Order` that is stored as arrays, in a cache or in memory.
 
-    The constructor builds missing arrays, unless deferred. Cached arrays are opened and validated on first use, so that
-    a start over thousands of datasets does not open thousands of files. Pickles do not contain cached arrays.
+    The constructor builds missing arrays, unless `store.deferred`. Cached arrays are opened and validated on first use,
+    so that a start over thousands of datasets does not open thousands of files. Pickles do not contain cached arrays.
 
     A subclass must set its attributes before it calls this constructor, which calls its methods.
 
@@ -136,11 +136,11 @@ class StoredOrder(ABC):
 
     @abstractmethod
     def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yields (name, array); each array is written to the cache while the next one is built."""
+        """Yields (name, array) pairs; each array is written to the cache while the next one is built."""
 
     @abstractmethod
     def mismatch(self, arrays: Arrays) -> str | None:
-        """Returns why cached arrays do not match the data, or None; checks a few elements only."""
+        """Returns the reason if cached arrays do not match the data, else None; checks only a few elements."""
 
     @property
     def identity(self) -> str:
@@ -170,7 +170,7 @@ class StoredOrder(ABC):
         self._watch.check()
 
     def verify(self) -> list[str]:
-        """Rebuilds the arrays; returns a sentence for each array that differs from the array in use in any bit."""
+        """Rebuilds the arrays; returns one sentence for each array in use that differs from its rebuilt copy."""
         return list(_differences(self.store.name, self.arrays, self.build()))
 
     def __getstate__(self) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def build_block_document_index(
 
     Args:
         indices: integers[num_documents], the documents of the split.
-        numbers: int64[num_documents], the block of each document, in ascending order.
+        numbers: int64[num_documents], index of the block of each document, in ascending order.
         plan, blocks, seed: the number of epochs, the settings, and the seed of the run.
     """
     count = len(indices)
@@ -69,7 +69,7 @@ def build_block_document_index(
 
 
 def build_block_shuffle_index(plan: EpochPlan, blocks: BlockShuffle, *, sample_bytes: int, seed: int) -> NDArray[Any]:
-    """Returns the window of each sample, shuffled in ranges as large as a group, to separate a document's windows."""
+    """Returns the window index of each sample, shuffled in ranges of group size, to separate a document's windows."""
     shuffled = np.arange(plan.num_samples, dtype=shuffle_index_dtype(plan.num_samples))
     random = _random(seed, _SAMPLES)
     group = max(1, blocks.window_blocks * blocks.block_bytes // sample_bytes)

@@ -1,13 +1,14 @@
-"""The cache of index arrays, in a folder or a bucket. Names and bytes equal the reference's, so both share a cache.
+"""The cache of index arrays, in a folder or a bucket. Its files equal the reference's, so both can share a cache.
 
 Files are renamed into place atomically and contain no pickles. Each load validates dtype, shape and a few samples, and
-compares arrays and data with the record stored with them. An invalid entry is logged and rebuilt. Arrays up to 4 MiB
+compares the arrays and the data with a stored record. An invalid entry is logged and rebuilt. Arrays up to 4 MiB
 are renamed without fsync, as every load compares their checksums. Larger arrays are fsynced before they are renamed;
 loads compare hashes of pieces, or the whole array with `verify="full"`. So a power loss never leaves a damaged index in
 use.
 
 Entries in a bucket have the same names and bytes as in a folder, so copying a folder publishes it. Objects are uploaded
-atomically, the description last. A node downloads each object once, named by address and etag, with a checksum.
+atomically, the description last. Each node downloads an object once; the local file has a checksum, and its name
+depends on address and etag.
 """
 
 from __future__ import annotations
@@ -88,12 +89,12 @@ class IndexCache:
     """A cache entry in a folder: the arrays of one dataset as `FOLDER/BASE-NAME.npy`, and their description.
 
     After the first load, later loads (also of a pickle of this object) return equal arrays or raise an error that names
-    the changed file. Files with equal content may replace the first ones.
+    the changed file. A file may be replaced by one with equal content.
 
     Args:
         folder: folder of the files; `IndexCacheWriter` creates it.
         base: common prefix of the file names, which contains the key.
-        compares_all: compare all bytes of large arrays in every load.
+        compares_all: compare all bytes of large arrays at every load.
     """
 
     is_local: ClassVar[bool] = True
@@ -108,7 +109,7 @@ class IndexCache:
         self._checksums: dict[str, Any] = {}
 
     def path(self, affix: str) -> str:
-        """Returns the path or address of one file."""
+        """Returns the path or address of one file of the entry."""
         return f"{self._beginning}-{affix}"
 
     def local_path(self, affix: str) -> str:
@@ -116,7 +117,7 @@ class IndexCache:
         return self.path(affix)
 
     def pending(self, affix: str) -> PendingFile:
-        """Returns a file to write, which gets its name when it is complete."""
+        """Returns a file to write, which is renamed to its final name when it is complete."""
         return PendingFile(self.path(affix), durable=False)
 
     def publish(self, affix: str, data: bytes) -> None:
@@ -132,7 +133,7 @@ class IndexCache:
             raise StorageError(f"cannot write into `{self.folder}`")
 
     def exists(self) -> bool:
-        """Returns whether the description exists, which is written last; one stat."""
+        """Returns whether the entry is complete, as its description is written last; costs one stat."""
         return os.path.isfile(self.path(DESCRIPTION))
 
     def lookup(self, specs: Mapping[str, ArraySpec], check: Check, identity: Identity | None = None) -> Arrays | None:
@@ -146,12 +147,12 @@ class IndexCache:
             return None
 
     def load(self, specs: Mapping[str, ArraySpec], check: Check, identity: Identity | None = None) -> Arrays:
-        """Maps the arrays read-only, and validates dtype, shape, content and the identity of the data.
+        """Maps the arrays read-only, and validates their dtype, shape and content, and that they belong to the data.
 
         Args:
             specs: dtype and shape of each array.
-            check: returns a problem of the content, or None.
-            identity: returns the identity of the data, to compare with the record; entries of the reference have none.
+            check: function of the arrays; returns a problem or None.
+            identity: function that returns a dict that identifies the data, to compare with the record if there is one.
 
         Raises:
             IndexCacheError: a file is missing, truncated or invalid.
@@ -247,7 +248,7 @@ class IndexCacheWriter:
     Args:
         cache: the entry.
         description: text from which the key is computed.
-        identity: identity of the data, for the record.
+        identity: dict that identifies the data, for the record.
 
     Raises:
         IndexCacheError: the folder cannot be written; raised on entry if known, else on exit, never by `add`.
@@ -324,7 +325,7 @@ def _cache_errors() -> Iterator[None]:
 
 
 def is_small(array: NDArray[Any]) -> bool:
-    """Returns whether an array is copied to memory, as mappings are limited and a run may have 10,000 datasets."""
+    """Returns whether to copy an array to memory: a process may map few files, but have 10,000 datasets."""
     return array.nbytes <= _SMALL_BYTES
 
 
@@ -339,7 +340,7 @@ def array_hash(array: NDArray[Any]) -> str:
 
 
 def array_in(data: Bytes) -> NDArray[Any]:
-    """Returns a view of the array in a `.npy` file; accepts neither pickles nor Fortran order."""
+    """Returns a view of the array in the bytes of a `.npy` file; accepts neither pickles nor Fortran order."""
     head = data[:_HEADER_BYTES].tobytes()
     end = 10 + int.from_bytes(head[8:10], "little")
     header = _HEADER.fullmatch(head[10:end])
@@ -368,7 +369,7 @@ def check_cache_folder(name: str, path: str) -> None:
 
 
 def index_cache(folder: str, base: str, settings: ObjectStorageSettings, *, compares_all: bool) -> IndexCache:
-    """Returns the cache entry `base` in a local folder or in a bucket."""
+    """Returns the cache entry whose file names begin with `base`, in a local folder or in a bucket."""
     if is_remote(folder):
         return BucketIndexCache(folder, base, settings, compares_all=compares_all)
     return IndexCache(folder, base, compares_all=compares_all)

@@ -34,7 +34,7 @@ class ConversationSource(Protocol):
         """The number of conversations in the data."""
 
     def kept(self) -> tuple[NDArray[Any], NDArray[np.int32]]:
-        """Returns the conversations to train on and their slots: integers[count], int32[count]."""
+        """Returns the conversations to train on, integers[count], and the number of slots of each, int32[count]."""
 
 
 class ConversationOrder(StoredOrder):
@@ -49,7 +49,7 @@ class ConversationOrder(StoredOrder):
 
     @abstractmethod
     def _build(self, sequences: NDArray[Any], slots: NDArray[np.int32]) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yields the arrays for the conversations to train on."""
+        """Yields (name, array) pairs for the conversations to train on."""
 
     @abstractmethod
     def starts(self) -> NDArray[np.int64]:
@@ -61,7 +61,7 @@ class ConversationOrder(StoredOrder):
         return len(self.starts()) - 1 if self._requested is None else self._requested
 
     def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yields the arrays; raises ConfigError if samples are requested and no conversation can be trained on."""
+        """Yields (name, array); raises ConfigError if samples are requested and no conversation can be trained on."""
         kept = self._source.kept()
         try:
             yield from self._build(*kept)
@@ -69,7 +69,7 @@ class ConversationOrder(StoredOrder):
             raise ConfigError(f"{self.store.name}: {error.message}", hint=error.hint) from None
 
     def mismatch(self, arrays: Arrays) -> str | None:
-        """Returns why arrays do not match the data, or None if their first and last entries match; O(1)."""
+        """Returns why arrays do not match the data, or None if their first and last elements match; O(1)."""
         stream, count = arrays["document_index"], self._source.num_sequences
         for sequence in stream[[0, -1]].tolist() if len(stream) else ():
             if not 0 <= sequence < count:
@@ -226,7 +226,6 @@ def _shuffled_epochs(count: int, seed: int) -> Iterator[NDArray[Any]]:
 
 
 def _empty_stream(sequences: NDArray[Any], count: int | None) -> NDArray[Any]:
-    """Returns an empty array with the dtype of a stream of `sequences`."""
     if count and not len(sequences):
         message = f"{count} samples are requested, but there is no conversation to train on"
         raise ConfigError(message, hint="raise the weight of this split, or request 0 samples from it")

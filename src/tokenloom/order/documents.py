@@ -15,7 +15,7 @@ _BLOCK_ROWS = 1 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Rows of an index: consecutive rows, or selected rows in any order.
+    """Row numbers of an `.idx` file: a consecutive range, or selected rows in any order.
 
     Attributes:
         chosen: a range if the rows are consecutive, else integers[count].
@@ -75,7 +75,7 @@ def is_range(rows: NDArray[Any], *, block: int = _BLOCK_ROWS) -> bool:
 
 
 class TokenSource(Protocol):
-    """Data whose lengths an order reads; an order never reads tokens."""
+    """The part of a dataset that an order reads: lengths, never tokens."""
 
     @property
     def sequence_lengths(self) -> NDArray[np.int32]:
@@ -86,7 +86,7 @@ class TokenSource(Protocol):
         """The dtype of tokens; only `BlockShuffle` needs it."""
 
     def block_numbers(self, sequences: NDArray[Any], block_bytes: int) -> NDArray[np.int64]:
-        """Returns the data block of each sequence; only `BlockShuffle` needs it."""
+        """Returns the index of the data block that contains each sequence; only `BlockShuffle` needs it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,7 +95,7 @@ class Documents:
 
     Attributes:
         source: the data, such as an `IndexedDataset`.
-        rows: the index rows of the documents.
+        rows: the rows of the documents in the `.idx` file.
     """
 
     source: TokenSource

@@ -33,7 +33,7 @@ class EpochPlan:
 
 
 class Epochs(ABC):
-    """The base class that computes the numbers of samples and epochs; `num_tokens` is the size of one epoch."""
+    """The base class that computes the numbers of samples and epochs; `num_tokens` are the tokens of an epoch."""
 
     num_tokens: int
 
@@ -46,7 +46,7 @@ class Epochs(ABC):
         """Returns the number of epochs that `num_samples` samples cover, as a fraction."""
 
     def num_samples(self, requested: int | None) -> int:
-        """Returns the number of samples of the plan for `requested` samples; 0 without tokens."""
+        """Returns the number of samples in the plan for `requested` samples; 0 if there are no tokens."""
         return 0 if requested and self.num_tokens == 0 else self.plan(requested).num_samples
 
     def _check(self, requested: int | None) -> None:

@@ -19,7 +19,7 @@ def describe(identifiers: Mapping[str, Any]) -> tuple[str, str]:
     """Returns the description of an index and its key, which is the MD5 of the description in hexadecimal.
 
     The description equals the reference's in every byte, as both share the cache: `json.dumps(identifiers, indent=4)`,
-    with objects replaced by their `unique_identifiers`. `json` itself would take most of a start over 1,000 datasets.
+    with objects replaced by their `unique_identifiers`. `json` alone would dominate a start with 1,000 datasets.
 
     Raises:
         ConfigError: an object has no `unique_identifiers`.
@@ -60,5 +60,5 @@ _SCALARS: dict[type, Callable[[Any], str]] = {
 
 
 def _name(name: Any) -> str:
-    """Returns the key of a dict as a JSON name; numbers, None and booleans become names too."""
+    """Returns a dict key as a JSON string; also converts numbers, None and booleans."""
     return json.encoder.encode_basestring_ascii(name if isinstance(name, str) else json.dumps(name))

@@ -122,7 +122,7 @@ class PackEpochs(Epochs):
 
 
 def pack_dtype(largest: int, num_pieces: int) -> np.dtype[Any]:
-    """Returns the dtype of a pack index and piece index whose largest row is `largest`."""
+    """Returns the dtype of a piece index of `num_pieces` documents up to `largest`, and of its pack index."""
     wide = max(num_pieces, largest) > _INT32_MAX
     return np.dtype(np.int64 if wide else np.int32)
 

@@ -1,6 +1,6 @@
 """Policies that divide documents into samples: windows over concatenated documents, or packs of whole documents.
 
-`window_policy` names a policy; `register_policy` adds one. A policy contains settings only.
+The setting `window_policy` selects a policy by name; `register_policy` adds one. A policy contains settings only.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def register_policy(name: str, factory: PolicyFactory) -> None:
     """Registers a policy as a value of `GPTDatasetConfig.window_policy`.
 
     Args:
-        name: name of the policy. Keys of cached indices contain it, so the policy of a name must never change.
+        name: name of the policy. Cache keys contain it, so the policy registered under a name must never change.
         factory: creates the policy for a `SampleShape`; raises ConfigError for shapes that it does not support.
 
     Raises:
@@ -97,7 +97,7 @@ def register_policy(name: str, factory: PolicyFactory) -> None:
 
 
 def policy_of(name: str, shape: SampleShape) -> OrderPolicy:
-    """Creates the policy of a name; raises ConfigError if the name is unknown or the shape is not supported."""
+    """Creates the policy registered as `name`; raises ConfigError if `name` is unknown or `shape` is not supported."""
     if (factory := _POLICIES.get(name)) is None:
         raise ConfigError(f"`window_policy` must be one of {', '.join(map(repr, policy_names()))}, got {name!r}")
     return factory(shape)
@@ -248,7 +248,7 @@ class PackOrder(ArrayOrder):
 
 @dataclass(frozen=True, slots=True)
 class ConcatWindows:
-    """The policy "concat": windows over concatenated documents, shuffled fully or by blocks."""
+    """The policy "concat", which reads windows over concatenated documents, shuffled fully or by blocks."""
 
     shape: SampleShape
 

@@ -38,7 +38,7 @@ class SpanOrder(Order, Protocol):
     """An order for `GPTDataset`: samples are spans of documents."""
 
     def spans(self, positions: NDArray[np.int64], *, keep_empty: bool) -> SpanBatch:
-        """Returns the spans of many samples.
+        """Returns the document spans of many samples.
 
         Args:
             positions: int64[count], each in [0, num_samples), in any order.
@@ -49,7 +49,7 @@ class SpanOrder(Order, Protocol):
         """
 
     def native_reader(self) -> SpanReader | None:
-        """Returns a reader with which kernels fill samples without Python; None if there is only `spans`."""
+        """Returns a native reader for kernels that fill samples without Python; None if `spans` is the only way."""
 
 
 @runtime_checkable
@@ -57,11 +57,11 @@ class BlendOrder(Order, Protocol):
     """An order for `BlendedDataset`: samples are samples of several datasets."""
 
     def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Returns the dataset number and the sample number in that dataset: integers[count], int64[count].
+        """Returns the dataset index and the sample number in that dataset: integers[count], int64[count].
 
         Args:
             positions: int64[count], each in [0, num_samples), in any order.
         """
 
     def locate_one(self, position: int) -> tuple[int, int]:
-        """Returns the dataset number and the sample number in that dataset at one position."""
+        """Returns the dataset index and the sample number in that dataset for one position."""

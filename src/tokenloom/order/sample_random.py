@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Purpose(IntEnum):
-    """The purpose of random numbers. A value is part of the key, so its meaning never changes."""
+    """What random numbers are used for. They depend on these values, so the meaning of a value must never change."""
 
     FILL_IN_THE_MIDDLE = 1
     DEALING = 2

@@ -142,7 +142,7 @@ def _checked_limit(seed: int, num_epochs: int, max_num_samples: int | None) -> i
 def sentence_mismatch(
     mapping: NDArray[Any], document_indices: NDArray[np.int64], *, max_sequence_length: int
 ) -> str | None:
-    """Returns why a mapping does not match the documents, or None if a few samples are within one document each."""
+    """Returns why a mapping does not match the documents; None if a few checked samples match."""
     count = len(mapping)
     for row in spread_evenly(count, _CHECKED_SAMPLES):
         start, stop, target = (int(value) for value in mapping[row])
@@ -170,7 +170,7 @@ class SentenceSource(Protocol):
         """Returns the number of sentences."""
 
     def check_index(self) -> None:
-        """Raises if the file of the lengths changed."""
+        """Raises if the file that contains the lengths changed."""
 
 
 class SentenceOrder(StoredOrder):
@@ -269,7 +269,7 @@ class SentenceOrder(StoredOrder):
         return len(self.mapping())
 
     def sentences(self, positions: NDArray[np.int64]) -> tuple[SpanBatch, NDArray[np.int64]]:
-        """Returns the sentences of samples, and the maximum number of tokens of each sample, int64[count].
+        """Returns the sentences of samples, and the target length of each sample in tokens, int64[count].
 
         Raises:
             IndexError: the mapping does not match the data.

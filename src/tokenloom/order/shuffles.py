@@ -17,7 +17,7 @@ _UINT32_MAX = np.iinfo(np.uint32).max
 
 
 def document_index_dtype(largest: int) -> np.dtype[Any]:
-    """Returns the dtype of a document index whose largest row is `largest`."""
+    """Returns the dtype of a document index whose largest element is `largest`."""
     return np.dtype(np.int32 if largest <= _INT32_MAX else np.int64)
 
 
@@ -55,7 +55,7 @@ def build_document_and_sample_index(
 
 
 def build_shuffle_index(plan: EpochPlan, random: LegacyRandom) -> NDArray[Any]:
-    """Returns the window of each sample: a permutation of [0, num_samples), with a separate final epoch if planned."""
+    """Returns the window index of each sample: a permutation, with a separate final epoch if `plan` separates it."""
     shuffled = np.arange(plan.num_samples, dtype=shuffle_index_dtype(plan.num_samples))
     random.shuffle(shuffled[: plan.num_samples_sans_final_epoch])
     if plan.separate_final_epoch:

@@ -1,4 +1,4 @@
-"""The computed order of runs: spans, windows or packs along shuffled walks through a source, and the keys of shuffles.
+"""The computed order of runs: windows or packs along shuffled walks through a source, and the keys of the shuffles.
 
 `native/walks.hpp` and `native/pack_walks.hpp` define the algorithm.
 """
@@ -29,7 +29,7 @@ _WALKS_PER_THREAD = 128  # a walk takes at least 1 us, a thread 50 us to start
 
 
 class Occurrences(NamedTuple):
-    """Spans of documents in walks, int64[num_occurrences] each; `slots` is the number of tokens before the span."""
+    """Spans of documents in walks, int64[num_occurrences] each; `slots` are offsets of spans in their samples."""
 
     walks: NDArray[np.int64]
     documents: NDArray[np.int64]
@@ -42,7 +42,7 @@ class Occurrences(NamedTuple):
 class WalkOrder:
     """A `SpanOrder` that is computed, not stored; its sample numbers are `walk << WINDOW_BITS | window`.
 
-    Opens pairs when a sample needs them. Spans of a denied document have the document number -1 - document. `reader` is
+    Opens pairs when a sample needs them. The spans of a denied document d have the document number -1 - d. `reader` is
     the result of `make_walk_reader` for the documents of the pairs.
     """
 
@@ -57,7 +57,7 @@ class WalkOrder:
     def add_walks(
         self, first_walk: int, first_pair: int, last_pair: int, num_windows: int, part: PassPart = WHOLE_PASS
     ) -> None:
-        """Adds walks, numbered from `first_walk`, of `num_windows` over pairs [first_pair, last_pair); idempotent."""
+        """Adds walks from `first_walk` on, each of `num_windows` over pairs [first_pair, last_pair); idempotent."""
         self._reader.add_walks(first_walk, first_pair, last_pair, num_windows, part)
 
     def check(self) -> None:
@@ -68,7 +68,7 @@ class WalkOrder:
         return []
 
     def native_reader(self) -> WalkReader | PackWalkReader:
-        """Returns the reader for kernels, which raises `SectionNeeded` for unopened pairs; see `with_pairs`."""
+        """Returns the native reader for kernels. It raises `SectionNeeded` for unopened pairs; see `with_pairs`."""
         return self._reader
 
     def spans(self, positions: NDArray[np.int64], *, keep_empty: bool) -> SpanBatch:
@@ -99,7 +99,7 @@ class WalkOrder:
 
 
 def with_pairs(pairs: JoinedPairs, call: Callable[[], Result]) -> Result:
-    """Calls a kernel, and again after opening each pair that the kernel needs; errors of opening propagate."""
+    """Calls a kernel, and repeats the call after opening each pair that it needs; does not catch errors of opening."""
     while True:
         try:
             return call()
@@ -109,16 +109,16 @@ def with_pairs(pairs: JoinedPairs, call: Callable[[], Result]) -> Result:
 
 
 def root_key(seed: int, name: str) -> Key:
-    """Returns the first 16 bytes of the SHA-256 of the order version, seed and name, as a key."""
+    """Returns a key: the first 16 bytes of the SHA-256 of the order version, seed and name."""
     digest = hashlib.sha256(f"{_ALGORITHM}\0{seed}\0{name}".encode()).digest()
     return Key(int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:16], "little"))
 
 
 def source_key(seed: int, source: str) -> Key:
-    """Returns the key that all permutations of a source derive from."""
+    """Returns the key from which all permutations of a source are derived."""
     return root_key(seed, f"source {source}")
 
 
 def mixing_key(seed: int) -> Key:
-    """Returns the key that the permutations of mixing blocks derive from."""
+    """Returns the key from which the permutations of mixing blocks are derived."""
     return root_key(seed, "mixing")

@@ -35,8 +35,8 @@ class Spans:
     """The pieces of documents in a sample, in order, without empty pieces.
 
     Attributes:
-        documents: int64[num_spans], row of the `.idx` file: a sequence of the format, a document of GPT data.
-        starts: int64[num_spans], offset of the first token in its document.
+        documents: int64[num_spans], index of the sequence in the `.idx` file; a document in GPT data.
+        starts: int64[num_spans], offset of the first token in the document.
         lengths: int64[num_spans], number of tokens.
     """
 
@@ -49,7 +49,7 @@ class Spans:
 
     @property
     def stops(self) -> NDArray[np.int64]:
-        """int64[num_spans], offset of the last token in its document, plus 1."""
+        """int64[num_spans], end of each span: the offset of its last token in the document, plus 1."""
         return self.starts + self.lengths
 
     @property
@@ -65,7 +65,7 @@ class Spans:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpanBatch:
-    """The spans of several samples; sample i has entries [row_offsets[i], row_offsets[i + 1])."""
+    """The spans of several samples; sample i has spans [row_offsets[i], row_offsets[i + 1])."""
 
     documents: NDArray[np.int64]
     starts: NDArray[np.int64]
@@ -85,7 +85,7 @@ class SpanBatch:
 
 
 def span_mismatch(reader: SpanReader, num_samples: int) -> str | None:
-    """Returns why indices do not match their data, or None if a few samples match; O(1).
+    """Returns why indices do not match their data, or None if a few checked samples match; O(1).
 
     The reader checks that windows have the right number of tokens, and packs at most their capacity. After the data
     were replaced, nearly every sample fails this check.
