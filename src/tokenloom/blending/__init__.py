@@ -1,4 +1,4 @@
-"""From a configuration to the train, valid and test datasets of a run."""
+"""Blends, and the builder of the train, valid and test datasets of a configuration."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""The reference's order of a blend, stored as arrays: each position takes the dataset furthest behind its weight.
+"""The reference's order of a blend, stored as arrays: each position takes from the dataset furthest behind its weight.
 
 This order is nearly periodic. `mixing_block` shuffles positions within blocks; each block keeps its samples.
 """
@@ -22,16 +22,16 @@ _MOST_NARROW = np.iinfo(np.int16).max
 
 
 def number_type(num_datasets: int) -> type[np.integer[Any]]:
-    """Returns the integer type of dataset numbers."""
+    """Returns the integer type of indices of `num_datasets` datasets."""
     return np.int32 if num_datasets > _MOST_NARROW else np.int16
 
 
 class ArrayBlendOrder(StoredOrder):
-    """A `BlendOrder` that is stored as arrays; reads only the lengths of datasets.
+    """A `BlendOrder` that is stored as arrays; it reads only the lengths of datasets.
 
-    The weights have a sum of 1; if `size` is None, they are numbers of samples. `mixing_block` is the number of
-    consecutive positions to shuffle among themselves by `seed`; 1 keeps the reference's order. `names` are the paths of
-    the datasets, for messages.
+    `weights` have a sum of 1; if `size` is None, they are numbers of samples per dataset. `mixing_block` is the number
+    of consecutive positions to shuffle among themselves by `seed`; 1 keeps the reference's order. `names` are the paths
+    of the datasets, for messages.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ArrayBlendOrder(StoredOrder):
         }
 
     def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yields the arrays; raises OversampledError if the blend takes more samples from a dataset than it has."""
+        """Yields (name, array); raises OversampledError if the blend takes more samples from a dataset than it has."""
         if self._size is None:
             sizes = np.array(self._weights, dtype=np.int64)
             shares = sizes / float(self.num_samples)

@@ -42,10 +42,10 @@ class BlendedDataset(Composite):
 
     Args:
         datasets: datasets of the same class and split.
-        weights: weights of the datasets, which are normalised; if `size` is None, samples of each dataset (integers).
+        weights: weight of each dataset, of any sum; if `size` is None, the number of samples of each dataset.
         size: total number of samples; None takes `weights[i]` samples from dataset i.
         config: the settings.
-        order: maps positions to datasets and samples; None for the reference's order by weights and size.
+        order: order that maps positions to samples of datasets; None for the reference's order by weights and size.
 
     Raises:
         ConfigError: the numbers of datasets and weights differ, the datasets differ in class or split, or a weight is
@@ -114,7 +114,7 @@ class BlendedDataset(Composite):
         )
 
     def verify_indices(self) -> list[str]:
-        """Rebuilds the indices of the blend and its datasets; returns one sentence for each difference."""
+        """Rebuilds the indices of the blend and of its datasets; returns one sentence for each difference."""
         members = [dataset for dataset in self.datasets if hasattr(dataset, "verify_indices")]
         return [*self.order.verify(), *(problem for dataset in members for problem in dataset.verify_indices())]
 
@@ -123,12 +123,12 @@ class BlendedDataset(Composite):
 
     @property
     def dataset_index(self) -> NDArray[Any]:
-        """int16[size] (int32 for 32,768 datasets or more), the dataset number at each position."""
+        """int16[size] (int32 for 32,768 datasets or more), the dataset index at each position."""
         return self._all_located()[0]
 
     @property
     def dataset_sample_index(self) -> NDArray[np.int64]:
-        """int64[size], the sample number in that dataset at each position."""
+        """int64[size], the sample number within the dataset at each position."""
         return self._all_located()[1]
 
     def _all_located(self) -> tuple[NDArray[Any], NDArray[np.int64]]:
@@ -142,7 +142,7 @@ class BlendedDataset(Composite):
         return self.order.num_samples
 
     def locate(self, idx: int) -> tuple[int, int]:
-        """Returns (dataset number, sample number in that dataset) of a position; negative positions count from the end.
+        """Returns (dataset index, sample number in that dataset) for a position; negative positions count from the end.
 
         Raises:
             IndexError: the position is out of range.
@@ -158,7 +158,7 @@ class BlendedDataset(Composite):
         return number, sample
 
     def __getitem__(self, idx: int | None) -> Any:
-        """Returns the sample of the dataset with its `dataset_id`; None returns a sample without loss."""
+        """Returns a sample with the `dataset_id` of its dataset; None returns a sample without loss."""
         if idx is None:
             return with_dataset_id(self._number_type(0), self.datasets[0][None])
         number, sample = self.locate(idx)
@@ -175,16 +175,16 @@ class BlendedDataset(Composite):
         return {"dataset_id": np.array(number, dtype=self._number_type), **arrays}
 
     def spans(self, idx: int) -> Any:
-        """Returns the spans of a sample, with document numbers of its dataset."""
+        """Returns the spans of a sample; document numbers refer to the dataset that the sample is from."""
         number, sample = self.locate(idx)
         return self.datasets[number].spans(sample)
 
     def lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> NDArray[np.int64]:
-        """Returns the `original_seq_len` of samples (None: of all); the datasets must be like `VarlenDataset`."""
+        """Returns the `original_seq_len` of samples (None: of all); only for datasets such as `VarlenDataset`."""
         return self._numbers_at(positions, lambda dataset, samples: dataset.lengths(samples))
 
     def padded_lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> NDArray[np.int64]:
-        """Returns the `padded_seq_len` of samples (None: of all); the datasets must be like `VarlenDataset`."""
+        """Returns the `padded_seq_len` of samples (None: of all); only for datasets such as `VarlenDataset`."""
         return self._numbers_at(positions, lambda dataset, samples: dataset.padded_lengths(samples))
 
     def _numbers_at(
@@ -214,7 +214,7 @@ class BlendedDataset(Composite):
 
     @property
     def item_hook(self) -> str | None:
-        """Name of a method that the class of the datasets overrides and `batch` would skip; None if there is none."""
+        """Name of a method that the datasets' class overrides and `batch` would skip; None if there is none."""
         return hook_of(self.datasets[0], "batch")
 
     @property
@@ -246,7 +246,7 @@ class BlendedDataset(Composite):
     ) -> dict[str, Any]:
         """Returns many samples as NumPy arrays with a leading batch axis, filled by one kernel call per dataset.
 
-        The position None returns a sample of the first dataset without loss. Arguments and errors are those of
+        A position of None returns a sample of the first dataset without loss. Arguments and errors are those of
         `GPTDataset.batch`.
         """
         if self._overrides.found and self._needs_items("batch"):  # `_batch` checks overrides of the datasets
@@ -286,7 +286,7 @@ class BlendedDataset(Composite):
         return [self._share(number, groups[number][0], np.array(groups[number][1])) for number in sorted(groups)]
 
     def _located(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> Iterable[tuple[int, int | None]]:
-        """Returns `locate` of each position, by one call if all positions are valid."""
+        """Returns the result of `locate` for each position; locates all in one call if all are valid."""
         rows = np.asarray(positions)  # has objects if a position is None
         if rows.ndim == 1 and rows.dtype.kind in "iu" and rows.size:
             given, num_samples = rows.tolist(), len(self)
@@ -300,7 +300,7 @@ class BlendedDataset(Composite):
         return [(0, None) if position is None else self.locate(int(position)) for position in positions]
 
     def facts(self) -> dict[str, Any]:
-        """Returns the facts shown by `repr` and `info`: split, samples, and the share of each dataset."""
+        """Returns what `repr` and `info` show: split, samples, and the share of each dataset."""
         total = sum(self.weights)
         return {
             "split": self.split.name,

@@ -77,7 +77,7 @@ class BlendedMegatronDatasetBuilder:
     Args:
         cls: the dataset class, such as `GPTDataset`.
         sizes: minimum numbers of samples of train, valid and test, None for one epoch; a single number is for train.
-        is_built_on_rank: returns whether this process needs the datasets; None if all processes do.
+        is_built_on_rank: function that returns whether this process needs the datasets; None if all processes do.
         config: the settings.
         builders: which ranks build under `torch.distributed`, see `Build`.
 
@@ -147,11 +147,11 @@ class BlendedMegatronDatasetBuilder:
 
     @property
     def _loads_first(self) -> bool:
-        """Whether all ranks try to load before one rank builds; a user's class may rely on one rank being the first."""
+        """Whether all ranks try to load before one rank builds; users' classes may need one rank to be first."""
         return issubclass(self.cls, PairSamples)
 
     def _folder(self) -> str | None:
-        """Returns the folder of the indices, from which ranks detect whether they share it."""
+        """Returns the folder of the indices, for ranks to detect whether they share it."""
         if self.config.mock or self.config.path_to_cache is not None:
             return self.config.path_to_cache
         prefix = next((quota.prefixes[0] for quota in self.quotas if quota is not None), None)
@@ -160,7 +160,7 @@ class BlendedMegatronDatasetBuilder:
         return None if prefix is None else os.path.dirname(os.path.abspath(prefix))
 
     def _who_builds(self) -> Builders:
-        """Returns which ranks build; indices in a bucket need only one."""
+        """Returns which ranks build; only rank 0 by default if the indices are in a bucket."""
         folder = self.config.path_to_cache
         return "rank0" if self.builders == "auto" and folder is not None and is_remote(folder) else self.builders
 
@@ -169,7 +169,7 @@ class BlendedMegatronDatasetBuilder:
         return list(dict.fromkeys(prefix for quota in filter(None, self.quotas) for prefix in quota.prefixes))
 
     def _describe(self, needs_data: bool) -> Description:  # noqa: FBT001  the only argument of a callback
-        """Returns the settings and data that must be equal on all ranks which need data."""
+        """Returns the settings and data that must be equal on all ranks that need data."""
         if not needs_data:
             return {}
         description: dict[str, dict[str, str]] = {"settings": describe_settings(self.cls, self.sizes, self.config)}
@@ -249,7 +249,7 @@ class BlendedMegatronDatasetBuilder:
             raise OversampledError(error.message, hint=remedy_for(max(needed, default=None))) from error
 
     def _extend(self, datasets: list[Any], quota: Quota) -> list[Any]:
-        """Returns the datasets, after building those with too few samples for the blend again with enough samples."""
+        """Returns the datasets; those with too few samples for the blend are built again with enough samples."""
         extended = list(datasets)
         for number, count in enumerate(quota.owed([len(each) for each in datasets])):
             if count > len(short := datasets[number]):
@@ -263,8 +263,8 @@ def describe_settings(
 ) -> dict[str, str]:
     """Returns {name: description} of the settings that determine the samples.
 
-    Includes settings of a user's config that are part of the cache key. Folders may differ between hosts, so that
-    prefixes are described by their last part; `describe_data` describes the content.
+    Includes settings of a user's config that are part of the cache key. Folders may differ between hosts, so prefixes
+    are described by their last part only; `describe_data` describes the data.
     """
     bases = [base for base in type(config).__mro__ if base.__module__.startswith("tokenloom.")]
     ours = {each.name for base in bases if dataclasses.is_dataclass(base) for each in dataclasses.fields(base)}
@@ -280,7 +280,7 @@ def describe_settings(
 
 
 def describe_data(low_level: Any) -> str:
-    """Returns a description of an open low-level dataset, without reading files."""
+    """Returns a text of counts, sizes and a checksum that describes an open low-level dataset; reads no files."""
     pair = pair_of(low_level)
     if pair is None:
         return type(low_level).__name__
@@ -292,7 +292,7 @@ def describe_data(low_level: Any) -> str:
 
 
 def name_of_data(prefix: str | None) -> str:
-    """Returns a name of the data that is equal on all hosts."""
+    """Returns a name of the data that is the same on all hosts."""
     if prefix is None:
         return "mock data"
     return prefix if is_remote(prefix) else os.path.basename(prefix)

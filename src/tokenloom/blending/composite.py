@@ -21,10 +21,10 @@ _NUMBER = "dataset_id"
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The samples that one dataset contributes to a batch, and their rows; None for all rows in order.
+    """The samples that one dataset contributes to a batch, and their rows in the batch; None for all rows in order.
 
-    `number` is the `dataset_id` of the samples. `samples` are numbers in the dataset; None is a sample without loss.
-    `call` calls a function with the dataset.
+    `number` is the `dataset_id` of the samples. `samples` are positions in the dataset; None is a sample without
+    loss. `call(function)` returns `function(dataset)`.
     """
 
     number: int
@@ -39,7 +39,7 @@ class Share:
 
     @property
     def places(self) -> NDArray[np.int64] | slice:
-        """The rows of the batch as an array index."""
+        """The rows as an index into the arrays of the batch."""
         return slice(None) if self.rows is None else self.rows
 
 
@@ -84,14 +84,14 @@ class Composite(HasFacts, HasHooks):
 
 
 def with_dataset_id(number: Any, sample: Any) -> Any:
-    """Returns a sample with the number of its dataset as first entry.
+    """Returns a sample with the index of its dataset as first entry.
 
     Example:
         >>> with_dataset_id(3, {"text": "a"}), with_dataset_id(3, ("a", "b"))
         ({'dataset_id': 3, 'text': 'a'}, (3, 'a', 'b'))
 
     Args:
-        number: number of the dataset in its blend.
+        number: index of the dataset in the blend.
         sample: a dict, tuple or list; a named tuple becomes a dict.
     """
     if isinstance(sample, Mapping):

@@ -30,12 +30,12 @@ class DatasetPlan:
 
     Attributes:
         name: path of the dataset.
-        num_sequences: number of its sequences in the split.
+        num_sequences: number of sequences of the dataset in the split.
         num_tokens: number of tokens of these sequences, which is one epoch.
-        weight: configured weight; None if it has no weight.
+        weight: configured weight; None if no weight is configured.
         share: fraction of the samples of the split, in [0, 1].
         num_samples_owed: number of samples that the split takes from the dataset.
-        num_epochs_owed: number of epochs, as a fraction, of these samples.
+        num_epochs_owed: number of epochs that `num_samples_owed` samples cover, as a fraction.
         num_samples_built: number of samples that the build creates; less than `num_samples_owed` only with a `Problem`.
         num_epochs_built: number of epochs that the build creates.
         packing: result of packing one epoch; None for windows.
@@ -59,11 +59,11 @@ class Problem:
 
     Attributes:
         split: the split.
-        dataset: number of the dataset in the split.
+        dataset: index of the dataset in `SplitPlan.datasets`.
         name: path of the dataset.
         owed: number of samples that the split takes from the dataset.
         available: number of samples that the build would create.
-        surplus: a sufficient `mid_level_dataset_surplus`; None if no surplus is sufficient.
+        surplus: a `mid_level_dataset_surplus` that solves the problem; None if none does.
         remedy: hint on how to fix the problem.
     """
 
@@ -85,7 +85,7 @@ class SplitPlan:
         kind: "single", "list", "weighted" or "proportional", see `Quota`.
         size: requested minimum number of samples; None for one epoch.
         num_samples: number of samples that the build creates.
-        num_tokens: number of tokens of one epoch of all its datasets.
+        num_tokens: number of tokens in one epoch of all datasets together.
         datasets: the datasets, in the order of the blend.
         problems: reasons why the build will fail or the split will be empty.
     """
@@ -138,13 +138,13 @@ class BuildPlan(HasFacts):
 
     @property
     def surplus(self) -> float | None:
-        """A `mid_level_dataset_surplus` that solves all problems; None if there is none or there are no problems."""
+        """A `mid_level_dataset_surplus` that solves all problems; None if none does, or if there are no problems."""
         needed = [problem.surplus for problem in self.problems]
         known = [surplus for surplus in needed if surplus is not None]
         return max(known) if known and len(known) == len(needed) else None
 
     def facts(self) -> dict[str, Any]:
-        """Returns the facts shown by `repr` and the CLI: problems, and the tokens and samples of each split."""
+        """Returns what `repr` and the CLI show: problems, and the tokens and samples of each split."""
         splits = [split for split in self.splits if split is not None]
         return {
             "problems": [
@@ -181,7 +181,7 @@ def plan_build(config: BlendedMegatronDatasetConfig, sizes: Sizes, *, policy: st
         (100, 30, 2.4, 3)
 
     Args:
-        config: the settings, without a need for a tokenizer; missing settings of `GPTDatasetConfig` have defaults.
+        config: the settings; a tokenizer is not needed. Defaults replace missing settings of `GPTDatasetConfig`.
         sizes: minimum numbers of samples of train, valid and test; None for one epoch.
         policy: `window_policy` to use instead of the config's.
 
@@ -220,7 +220,7 @@ def plan_build(config: BlendedMegatronDatasetConfig, sizes: Sizes, *, policy: st
 
 
 def _checked_lengths(data: IndexedDataset, rows: range) -> Iterator[NDArray[np.int32]]:
-    """Yields the lengths of index rows as one block, read and validated on demand."""
+    """Yields one array of the lengths of index rows; reads and validates them on demand."""
     lengths = data.sequence_lengths[rows.start : rows.stop]
     check_sum(data, rows, int(lengths.sum(dtype=np.int64)))
     yield lengths
@@ -235,7 +235,7 @@ def epochs_of(
 ) -> Epochs:
     """Returns the numbers of samples and epochs of a `GPTDataset`, see `OrderPolicy.epochs`.
 
-    Missing settings of `GPTDatasetConfig` have defaults. `policy` replaces the config's `window_policy`.
+    Defaults replace missing settings of `GPTDatasetConfig`. `policy` replaces the config's `window_policy`.
     """
     shape, name = SampleShape(sequence_length=config.sequence_length, extra=1), "concat"
     if isinstance(config, GPTDatasetConfig):
@@ -311,7 +311,7 @@ def _problem(quota: Quota, number: int, dataset: DatasetPlan, epochs: Epochs) ->
 
 
 def sizes_read_once(config: BlendedMegatronDatasetConfig) -> list[int | None]:
-    """Returns the largest size of each split of a weighted `blend` that reads no dataset more than once."""
+    """Returns, per split of a weighted `blend`, the largest size for which no dataset is read more than once."""
     prefixes, weights = cast(Blend, config.blend)
     assert weights is not None
     shares = normalize(weights)

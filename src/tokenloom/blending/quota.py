@@ -1,4 +1,4 @@
-"""Computes the data of each split, and the number of samples to build per dataset."""
+"""Computes which datasets each split reads, and the number of samples to build per dataset."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Quota:
             "proportional" for a blend by the lengths of the datasets.
         prefixes: prefixes of the datasets; (None,) for mock data.
         weights: configured weights; None if they are not configured or have no effect.
-        bounds: interval of each dataset's elements in the split, within [0, 1].
+        bounds: interval within [0, 1] of the elements of each dataset that the split reads.
         size: minimum number of samples of the split; None for one epoch.
         num_samples: minimum number of samples per dataset; None for one epoch.
     """
@@ -50,7 +50,7 @@ class Quota:
         return self.kind in ("weighted", "proportional")
 
     def targets(self) -> list[int]:
-        """Returns the number of samples of each dataset by its weight, rounded up; weighted blends only."""
+        """Returns `size` times the normalised weight of each dataset, rounded up; weighted blends only."""
         assert self.weights is not None
         assert self.size is not None
         return target_sizes(normalize(self.weights), self.size)
@@ -63,7 +63,7 @@ class Quota:
         return list(lengths), None if self.size is None else min(self.size, sum(lengths))
 
     def owed(self, lengths: Sequence[int]) -> list[int]:
-        """Returns how many samples a blend takes from datasets of these lengths; 10 to 100 ns per sample."""
+        """Returns how many samples the blend takes from each dataset, given their lengths; 10 to 100 ns per sample."""
         weights, size = self.blend_arguments(lengths)
         return list(lengths) if size is None else blend_counts(weights, size).tolist()
 
@@ -79,7 +79,7 @@ def three_sizes(sizes: Sizes | int | None, *, name: str = "sizes") -> Sizes:
 
 
 def quotas(config: BlendedMegatronDatasetConfig, sizes: Sizes | int | None) -> list[Quota | None]:
-    """Returns the quotas of train, valid and test for minimum numbers of samples; None for a split without data."""
+    """Returns the quotas of train, valid and test for the requested `sizes`; None for a split without data."""
     sizes = three_sizes(sizes)
     for split, size in zip(Split, sizes, strict=True):
         if size is not None:
@@ -157,12 +157,12 @@ def with_surplus(target: int, surplus: float) -> int:
 
 
 def sufficient_surplus(target: int, owed: int) -> float:
-    """Returns a surplus with which a dataset of `target` samples gets `owed` samples."""
+    """Returns a `mid_level_dataset_surplus` with which a dataset with a target of `target` gets `owed` samples."""
     return (owed - 0.5) / target - 1  # half a sample less, so that rounding errors do not matter
 
 
 def remedy_for(surplus: float | None) -> str:
-    """Returns a hint for datasets with too few samples, which names a sufficient `surplus` if it is not None."""
+    """Returns a hint for datasets with too few samples; unless `surplus` is None, it proposes that value."""
     setting = "raise `mid_level_dataset_surplus`"
     if surplus is not None:
         setting = f"`mid_level_dataset_surplus={surplus!r}` or more"

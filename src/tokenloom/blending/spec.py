@@ -231,12 +231,12 @@ def _divide(weight: float, prefixes: Sequence[str], entry: str) -> list[float]:
 
 
 def _real_path(prefix: str) -> str:
-    """Returns a path that is equal for all names of the same data."""
+    """Returns a path that is the same for all names of the same data."""
     return prefix if is_remote(prefix) else os.path.realpath(bin_path(prefix))
 
 
 def _check_halves(written: Sequence[str]) -> None:
-    """Raises if both files of a pair are listed, as after a glob that the shell expanded."""
+    """Raises if both files of a pair are listed, for example because the shell expanded a glob."""
     for entry in written:
         if entry.endswith(".bin") and idx_path(prefix_of(entry)) in written:
             message = f"the blend lists both files of one pair: `{entry}` and `{idx_path(prefix_of(entry))}`"
