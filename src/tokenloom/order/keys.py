@@ -46,7 +46,7 @@ def _encode(value: Any, newline: str) -> str:
         identifiers = value.unique_identifiers
     except AttributeError as error:
         message = f"the tokenizer {type(value).__name__} has no `unique_identifiers`"
-        raise ConfigError(message, hint="add a dict that identifies it in the keys of cached indices") from error
+        raise ConfigError(message, hint="add this attribute, a dict that identifies it in cache keys") from error
     return _encode(identifiers, newline)
 
 
