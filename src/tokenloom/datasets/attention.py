@@ -77,7 +77,7 @@ def flex_block_mask(batch: Mapping[str, Any], *, block_size: int = 128, window: 
     """Returns the `BlockMask` of a batch for torch's FlexAttention, equal to the result of `create_block_mask`.
 
     Args:
-        batch: torch tensors with a batch axis, of samples with `attention="block_mask"`, on any device.
+        batch: batch of samples with `attention="block_mask"`: torch tensors with a batch axis, on any device.
         block_size, window: the `attention_block_size` and `attention_window` of the samples.
 
     Raises:
@@ -125,7 +125,7 @@ def future_labels(batch: Mapping[str, Any], num_future: int) -> tuple[Any, Any]:
         num_future: number of further labels per token.
 
     Returns:
-        labels and loss mask, both [..., num_future, tokens]; entry k has the labels of the tokens k + 1 places later.
+        labels and loss mask, both [..., num_future, tokens]; [..., k, i] is the label of token i + k + 1.
 
     Raises:
         ConfigError: `num_future` is below 1.

@@ -169,7 +169,7 @@ class MegatronDataset(HasFacts, HasHooks, ABC):
         return ["random_seed", "sequence_length", "split", "split_matrix", "tokenizer"]
 
     def _further_identifiers(self) -> dict[str, Any]:
-        """Returns cache-key entries that the reference does not have."""
+        """Returns the {name: value} in the cache key that the reference does not have."""
         return {}
 
     @abstractmethod
@@ -184,7 +184,7 @@ class MegatronDataset(HasFacts, HasHooks, ABC):
         return f"{type(self).__name__}({self.dataset_path!r}, {self.index_split.name}, num_samples={len(self)})"
 
     def facts(self) -> dict[str, Any]:
-        """Returns the facts shown by `repr` and `info`: path, split, samples, settings, and the facts of the pair."""
+        """Returns what `repr` and `info` show: path, split, samples, settings, and a summary of the pair."""
         pair = pair_of(self.dataset)
         return {
             "path": self.dataset_path,
@@ -228,7 +228,8 @@ def open_pair(path: str, config: BlendedMegatronDatasetConfig, **options: Any) -
 class PairOrigin:
     """The `DataOrigin` of index arrays that are built from one low-level dataset.
 
-    `further` has inputs of the arrays that are not in the cache key. `identify` replaces `dataset_identity`.
+    `further` has settings that determine the arrays but are not in the cache key. `identify` replaces
+    `dataset_identity`.
     """
 
     dataset: Any
@@ -244,7 +245,7 @@ class PairOrigin:
 
     @property
     def identity(self) -> Callable[[], dict[str, Any]] | None:
-        """A function that returns the identity of the data; None for mock data."""
+        """A function that returns a dict that identifies the data; None for mock data."""
         if self.identify is None and pair_of(self.dataset) is None:
             return None
         identify = self.identify or partial(dataset_identity, self.dataset)
@@ -277,7 +278,7 @@ class PairSamples(MegatronDataset):
         check_kind(self.dataset, self.config, name=name, reads=self._reads)
 
     order: Order
-    """Returns the spans of tokens of each sample."""
+    """Maps positions to the token spans of samples."""
 
     _reads_items: ClassVar[bool] = False
     """Whether a low-level dataset without `get` and `gather` is read by `dataset[k]`."""
@@ -291,7 +292,7 @@ class PairSamples(MegatronDataset):
         """Returns the samples at validated positions, int64[count], as arrays with a batch axis."""
 
     def verify_indices(self) -> list[str]:
-        """Rebuilds the order and returns one sentence for each difference, down to any bit, from the order in use."""
+        """Rebuilds the order; returns one sentence for each difference from the order in use."""
         return self.order.verify()
 
     def __getitems__(self, positions: Sequence[int | None]) -> list[Sample]:
@@ -307,7 +308,7 @@ class PairSamples(MegatronDataset):
         return self._sample(idx)
 
     def _sample_for_item(self, idx: int | None) -> Sample:
-        """Returns the arrays for `__getitem__`, from a user's `sample` if the class overrides it."""
+        """Returns the arrays for `__getitem__`, from `sample` if a user's class overrides that method."""
         return self.sample(idx) if "sample" in self._overrides.found else self._sample(idx)
 
     def _sample(self, idx: int | None) -> Sample:
@@ -333,7 +334,7 @@ class PairSamples(MegatronDataset):
         return self._masked_batch(positions)
 
     def _masked_batch(self, positions: Positions) -> Sample:
-        """Returns a batch with loss mask 0 in the rows of None."""
+        """Returns a batch whose loss mask is 0 in each row with the position None."""
         rows, fillers = self._rows(positions)
         batch = self._batch(rows)
         self.order.check()
@@ -352,7 +353,7 @@ class PairSamples(MegatronDataset):
         return IndexCacheError(message, hint="delete them from the index cache; the next start builds them again")
 
     def _position(self, idx: int) -> int:
-        """Returns the position, counted from 0, of an index that may be negative."""
+        """Returns the position, from 0, of an index that may be negative; raises IndexError if it is out of range."""
         if self._verification is not None:
             self._verification.check()
         num_samples = len(self)
@@ -416,7 +417,7 @@ class PairSamples(MegatronDataset):
         }
 
     def _array_store(self, origin: DataOrigin, *, base: str | None = None) -> ArrayStore:
-        """Returns the index cache, or memory for mock data without `path_to_cache`; `base` replaces the file prefix."""
+        """Returns where to store index arrays: in the cache, under file names that begin with `base`, or in memory."""
         config, cache = self.config, None
         base = base or f"{self.unique_description_hash}-{type(self).__name__}-{self.index_split.name}"
         if config.path_to_cache is not None or not config.mock:
@@ -433,7 +434,7 @@ class PairSamples(MegatronDataset):
         )
 
     def _index_folder(self) -> str:
-        """Returns the folder of the index cache: `path_to_cache`, or a local folder if it is not set."""
+        """Returns the folder of the index cache: `path_to_cache`, or a local folder if that is not set."""
         if self.config.path_to_cache is not None:
             folder: str = self.config.path_to_cache
             return folder
@@ -454,7 +455,7 @@ def has_own_lengths(source: Any) -> bool:
 
 
 def positions_and_fillers(positions: Positions) -> tuple[Int64s, list[int]]:
-    """Returns the positions, int64[count], with None replaced by 0, and the rows that were None."""
+    """Returns the positions, int64[count], with None replaced by 0, and the indices at which they were None."""
     fillers: list[int] = []
     if not isinstance(positions, np.ndarray) and None in positions:
         fillers = [row for row, position in enumerate(positions) if position is None]

@@ -53,7 +53,7 @@ def checked_blend(blend: Any, where: str) -> Blend:
 
 
 def is_pairs(entries: Sequence[Any]) -> bool:
-    """Returns whether all entries are pairs [weight, prefix] of a number and a text."""
+    """Returns whether all entries are [weight, prefix], a number and a string."""
     return bool(len(entries)) and all(
         isinstance(entry, (list, tuple))
         and len(entry) == 2
@@ -72,7 +72,7 @@ def check_weight(weight: float, name: str) -> None:
 
 
 def flat_entries(entries: Sequence[Any], where: str) -> list[str]:
-    """Returns alternating weights and prefixes as texts, from alternating entries or [weight, prefix] pairs."""
+    """Returns alternating weights and prefixes as strings, from alternating entries or [weight, prefix] lists."""
     if isinstance(entries, (str, bytes)) or not isinstance(entries, Sequence):
         raise ConfigError(f"{where}: must be a list of entries, got {entries!r}")
     pairs = [entry for entry in entries if isinstance(entry, (list, tuple))]
@@ -109,16 +109,16 @@ def parse_alternating(entries: Sequence[str], where: str) -> Blend:
 
 
 def weight_of(entry: str, row: int, where: str) -> float | None:
-    """Returns the weight in an entry, or None if the entry is a prefix."""
+    """Returns an entry as a number, or None if the entry is not a number but a prefix."""
     return number_or_none(entry, f"entry {row + 1} {quoted(entry)} in {where}")
 
 
 def warn_of_duplicates(
     blends: Sequence[tuple[str, Blend]], *, same: Callable[[str], str] = prefix_of, again: bool = False
 ) -> None:
-    """Warns about data that appear twice in `blends`, which are (name, blend), at the caller's line outside tokenloom.
+    """Warns about data that appear twice in `blends`, a list of (name, blend), at the caller's line outside tokenloom.
 
-    `same` maps all names of the same data to one name. `again` repeats earlier warnings.
+    `same` maps all names of the same data to one name. With `again`, earlier warnings are repeated.
     """
     seen: dict[str, str] = {}
     marks = {hash(tuple(prefixes)) for _, (prefixes, _) in blends}

@@ -37,10 +37,10 @@ class _Chosen:
 
 
 class SampleColumns:
-    """The columns of a dataset's samples. Thread-safe; not picklable: the dataset creates them again.
+    """The columns of a dataset's samples. Thread-safe; not picklable: an unpickled dataset creates them again.
 
-    `shifts` reads columns of labels one token later than the spans. `elsewhere` has prefixes of other data, to find the
-    dtype of a missing column.
+    With `shifts`, columns of labels are read one token later than the spans. `elsewhere` are prefixes of other pairs,
+    from which a missing column takes its dtype.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class SampleColumns:
         ]
 
     def arrays(self, out: Sample) -> list[tuple[SampleColumn, NDArray[Any]]]:
-        """Returns the kernel of each column and its array in `out`."""
+        """Returns, for each column, its kernel and its array in `out`."""
         for name, each in self._chosen.items():
             if (other := out[name].dtype) != each.dtype:
-                message = f"column `{name}`: dtypes of the data of the blend differ, {each.facts.dtype} and {other}"
-                raise ConfigError(message, hint="store the column with the same dtype in all data")
+                message = f"column `{name}`: pairs of the blend have different dtypes, {each.facts.dtype} and {other}"
+                raise ConfigError(message, hint="store the column with the same dtype in all pairs")
         return [(each.native, out[name]) for name, each in self._chosen.items()]
 
     def fill(self, spans: SpanBatch, out: Sample, rows: Int64s | None, length: int) -> None:
@@ -74,7 +74,7 @@ class SampleColumns:
     def fill_slots(self, segments: Int64s, row_offsets: Int64s, out: Sample) -> None:
         """Fills a batch of whole conversations; row r has segments [row_offsets[r], row_offsets[r + 1]).
 
-        `segments` are int64[count, 4], per conversation: sequence, inputs, tokens, slots.
+        `segments` are int64[count, 4], see `SplitConversations.segments`.
         """
         sequences, inputs, tokens, slots = segments.T
         spans = np.empty((2, len(segments), 3), dtype=np.int64)
@@ -152,14 +152,14 @@ def _opened(pair: IndexedDataset, name: str, default: float | str) -> Column | N
 
 
 def _facts_of(name: str, prefixes: Sequence[str], pair: IndexedDataset) -> ColumnFacts:
-    """Returns the facts of a missing column from the first prefix that has it; float32 if no prefix does."""
+    """Returns the metadata of a column that `pair` lacks, from the first prefix with the column; else float32."""
     columns = (recorded_columns(prefix, object_storage=pair.object_storage) for prefix in prefixes)
     found = (each[name] for each in columns if name in each)
     return next(found, ColumnFacts(kind="token", dtype="float32", shape=(0,), num_bytes=0, crc32=0))
 
 
 def _rows_of(pair: IndexedDataset) -> Int64s | None:
-    """Returns the document of each sequence, int64[num_sequences]; None if every document is one sequence."""
+    """Returns the document index of each sequence, int64[num_sequences]; None if every document is one sequence."""
     bounds = pair.document_indices
     if len(bounds) == len(pair) + 1 and np.array_equal(bounds, np.arange(len(bounds))):
         return None

@@ -36,7 +36,7 @@ _ENTRY = re.compile(r"\n {4}(\w+(?:, \w+)*): .*(?:\n {5,}.*)*")
 
 
 class ShowsSettings:
-    """A base of settings classes: `help` lists inherited settings too; `repr` shows only those that were changed."""
+    """A base class of settings: `help` also lists inherited settings; `repr` shows only values other than defaults."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -86,7 +86,8 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
         blend: data that `split` divides into train, valid and test; excludes `blend_per_split`. One of: (prefixes,
             weights or None), one prefix, a list of prefixes, a list of alternating weights and prefixes,
             [[weight, prefix], …], or {prefix: weight}. Stored as (prefixes, weights or None).
-        blend_per_split: blends of train, valid and test, each a blend or None: a list of three, or a dict of names.
+        blend_per_split: blends of train, valid and test, each a blend or None: a list of three, or a dict with
+            the keys "train", "valid" and "test".
         multiple_validation_sets: build one validation dataset per prefix instead of a blend.
         full_validation: samplers read the validation data exactly once; trainers then request one epoch of it. An
             explicit size given to the builder takes precedence.
@@ -101,7 +102,7 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
         tokenizer: tokenizer of the data: an argument of `load_tokenizer` (a path, a name, or a tokenizer of another
             library), or any `TokenizerLike`.
         mid_level_dataset_surplus: fraction of extra samples built per dataset beyond the samples a blend needs.
-        allow_ambiguous_pad_tokens: mask the pad id even if it is also another special token, which is then masked too.
+        allow_ambiguous_pad_tokens: mask the pad id even if another special token has the same id and is masked too.
         fast_cache_load: assume that all caches exist.
         defer_npy_index_mmap: open cached indices when the first sample is read.
         mixing_block: number of consecutive blend positions shuffled among themselves, such as 1024. 1 keeps the
@@ -238,7 +239,7 @@ def _check_kind(name: str, value: object, kind: type) -> None:
 
 
 def checked_columns(columns: ColumnNames) -> ColumnNames:
-    """Validates column names and returns them as a tuple, or with default values as a dict."""
+    """Validates `columns`; returns a tuple of names, or a dict if there are default values."""
     if isinstance(columns, str):
         raise ConfigError(f"`columns`: must be a list, got {columns!r}", hint=f"write columns=[{columns!r}]")
     for name in columns:
@@ -290,7 +291,7 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
             its document.
         columns: names of columns to add to samples: dtype[S] or dtype[S, k], one row per token or per label. A column
             per sequence or document repeats its value for each token. `loss_weight` also multiplies the loss mask. All
-            data need the columns; {name: value} gives a default for data without the column, {name: "required"} none.
+            data need the columns, unless {name: value} sets a default; {name: "required"} sets none.
         loss_weights: {prefix: factor of the loss mask}; in a run, {source: factor}. The default factor is 1.
     """
 

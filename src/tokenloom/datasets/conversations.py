@@ -74,15 +74,15 @@ class ConversationSamples(PairSamples):
 
     @classmethod
     def joined_conversations(cls, pairs: JoinedPairs, config: Any, *, name: str) -> JoinedConversations:
-        """Returns the conversations of several pairs, an argument of `in_order`."""
+        """Returns the conversations of several pairs, to pass to `in_order`."""
         config, ahead = as_chat_config(config, cls.config_class), cls.reads_ahead
         return JoinedConversations(pairs=pairs, plain_text=cls.reads_text, config=config, reads_ahead=ahead, name=name)
 
     @classmethod
     def count_slots(cls, pair: IndexedDataset, config: Any) -> NDArray[np.int32]:
-        """Returns the slots of each conversation of a pair: int32[num_conversations], 0 if dropped, with a warning.
+        """Returns the number of slots per conversation of a pair: int32[num_conversations]; warns of dropped ones.
 
-        Each conversation counts as 1 if a sample has only one.
+        The number is 0 for a dropped conversation; otherwise, it is 1 if each sample has only one conversation.
         """
         config = as_chat_config(config, cls.config_class)
         data = SFTLowLevelDataset.of_pair(pair, plain_text=cls.reads_text)
@@ -140,7 +140,7 @@ class ConversationSamples(PairSamples):
         return to_tensors(self._sample_for_item(idx))
 
     def _fill(self, sequences: Int64s, row_offsets: Int64s, *, width: int, with_boundaries: bool) -> Sample:
-        """Returns a batch; row r has sequences [row_offsets[r], row_offsets[r + 1])."""
+        """Returns a batch; row r has `sequences[row_offsets[r]:row_offsets[r + 1]]`."""
         config, size = self.config, self.config.attention_block_size
         masks: list[Output] = []
         if with_boundaries:
@@ -171,11 +171,11 @@ class ConversationSamples(PairSamples):
         return SpanBatch(sequences, np.zeros_like(sequences), lengths, row_offsets)
 
     def slots_of(self, sequences: Int64s) -> Int64s:
-        """Returns the slots of each conversation, including padding: int64[num_sequences]."""
+        """Returns the number of slots per conversation, including padding: int64[num_sequences]."""
         return np.ascontiguousarray(self._source.segments(sequences)[:, 3])
 
     def epochs_of(self, positions: Positions) -> Int64s:
-        """Returns the epoch in which each sample begins, int64[num_positions], -1 if computed; reads all lengths."""
+        """Returns the first epoch of each sample, int64[num_positions]; -1 in a computed order. Reads all lengths."""
         rows, _ = self._rows(positions)
         if not isinstance(self.order, ConversationOrder):
             return np.full(len(rows), -1, dtype=np.int64)
@@ -185,7 +185,7 @@ class ConversationSamples(PairSamples):
         return found
 
     def slot_counts(self, positions: NDArray[np.integer[Any]]) -> SlotCounts:
-        """Returns counts of the slots and tokens of samples, from lengths and roles alone."""
+        """Counts the slots and tokens of samples, from lengths and roles alone."""
         check_hooks(self, "outline", "counts")
         rows, _ = self._rows(positions)
         sequences, _ = self.order.conversations(rows)
@@ -198,7 +198,7 @@ class ConversationSamples(PairSamples):
         return count_conversations(shares, denied, samples=samples, slots=slots)
 
     def ledger(self) -> ChatLedger:
-        """Returns counts of all conversations and tokens of the split; reads all lengths, roles and indices."""
+        """Counts all conversations and tokens of the split; reads all lengths, roles and indices."""
         check_hooks(self, "outline", "a ledger")
         stored, source = self._stored(), self._source
         assert isinstance(source, SplitConversations)  # a stored order reads one pair

@@ -3,8 +3,8 @@
 If the manifest and the tokenizer both have a fingerprint, the fingerprints must be equal. Otherwise the vocabulary must
 contain all ids of the data, and the end-of-document ids must be equal.
 
-Data of the wrong kind raise, or warn with `allow_data_mismatch`. Documents read as sentences only warn, as T5 and BERT
-datasets can use them. Without a manifest, only images are detected.
+Data of the wrong kind raise an error, or a warning with `allow_data_mismatch`. Reading documents as sentences only
+warns, as T5 and BERT datasets can use them. Without a manifest, only images are detected.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _READABLE: dict[Kind, tuple[Kind, ...]] = {
 
 
 def kind_mismatch(pair: IndexedDataset, reads: Kind, *, reads_roles: bool = False) -> tuple[Kind, str] | None:
-    """Returns the kind of a pair that a reader of `reads` cannot read, and a phrase; None if readable or unknown.
+    """Returns the kind of a pair and a message if a reader of `reads` cannot read it; None if it can, or unknown.
 
     With `reads_roles`, a pair without a manifest also counts as conversations if it has roles; costs one request.
     """
@@ -99,7 +99,7 @@ def check_eod(dataset: Any, config: GPTDatasetConfig, *, name: str) -> None:
         return
     problem = "the data were made without `append_eod`"
     if made_with is not None:
-        problem = f"documents end with {made_with.id}, and the tokenizer's id is {given}"
+        problem = f"documents end with id {made_with.id}, and the tokenizer's `eod` is {given}"
     _warn_once(config, f"{name}: {names} need end-of-document tokens, but {problem}", MissingEodWarning)
 
 
@@ -125,7 +125,7 @@ def _warn_once(
 
 
 def check_tokenizer(dataset: Any, config: BlendedMegatronDatasetConfig, *, name: str) -> None:
-    """Raises or warns if another tokenizer than the config's made a low-level dataset; reads the manifest once."""
+    """Raises or warns if the manifest says that a tokenizer other than the config's made a low-level dataset."""
     pair = pair_of(dataset)
     if config.tokenizer is None or pair is None:
         return
@@ -143,7 +143,7 @@ def check_tokenizer(dataset: Any, config: BlendedMegatronDatasetConfig, *, name:
 
 
 def mismatch(head: ManifestHead, tokenizer: Any) -> str | None:
-    """Returns a description of a tokenizer that cannot have made the data; None if it can."""
+    """Returns a description of `tokenizer` if it cannot have made the data, else None."""
     made_by = head.tokenizer
     sha256, eod = fingerprint_of(tokenizer), optional_number(tokenizer, "eod")
     shown_eod = None if eod is None or made_by.eod is None else SpecialToken(id=eod)

@@ -1,4 +1,4 @@
-"""Tokenized conversations: opens them, decides which ones are dropped, and fills samples with the others."""
+"""Opens tokenized conversations, decides which ones are dropped, and fills samples with the others."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SFTLowLevelDataset:
 
     A raw file (JSON lines, Parquet) is tokenized on first use, into `path_to_cache` or into a folder `cache` beside the
     file. The name of the output depends on the file, the tokenizer and the chat template. Thread-safe and picklable;
-    unpickling opens the pair again, in object storage the same version of it.
+    unpickling opens the pair again; in object storage, the same version of the pair.
 
     Args:
         dataset_path: prefix or address of a pair made by `preprocess_chat`, or a local file of raw conversations.
@@ -104,7 +104,7 @@ class SFTLowLevelDataset:
         return self._read_spans(self.pair, sequences, starts, lengths)
 
     def identity(self) -> dict[str, Any]:
-        """Returns the identity of the pair and its roles."""
+        """Returns a dict that identifies the pair and its roles."""
         return {**dataset_identity(self.pair), "roles": self.roles.identity()}
 
 
@@ -167,9 +167,9 @@ _dtype_code = cache(DType.code_from_dtype)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exposure:
-    """Which conversations of a split are dropped for which reason, bool[count] each; others are in samples.
+    """Masks, bool[count], of the conversations of a split that are dropped, one mask per reason.
 
-    `shares` are int64[count, 5], see `SplitConversations.shares`.
+    Conversations in no mask are in samples. `shares` are int64[count, 5], see `SplitConversations.shares`.
     """
 
     shares: Int64s
@@ -179,19 +179,19 @@ class Exposure:
 
     @property
     def kept(self) -> NDArray[np.bool_]:
-        """bool[count], whether a conversation is in samples."""
+        """bool[count], True for conversations that are in samples."""
         return ~(self.empty | self.too_long | self.untrainable)
 
     def count(self, chosen: NDArray[np.bool_]) -> Count:
-        """Returns the number of conversations where `chosen` is True, and of their tokens."""
+        """Counts the conversations where `chosen` is True, and the tokens of these conversations."""
         return Count(conversations=int(chosen.sum()), tokens=int(self.shares[chosen, 0].sum()))
 
 
 class SplitConversations:
-    """The conversations of one split of a pair, with their slots; fills samples with them.
+    """The conversations of one split of a pair; computes their slots and fills samples.
 
-    `reads_ahead` is the number of tokens read per conversation beyond its inputs, 0 or 1. `name` is for messages, and
-    `beside` has prefixes of other data, to find the dtype of a missing column.
+    `reads_ahead` is the number of tokens read per conversation beyond its inputs, 0 or 1. `name` is for messages.
+    `beside` are prefixes of other pairs, from which a missing column takes its dtype.
     """
 
     def __init__(
@@ -215,14 +215,14 @@ class SplitConversations:
         return len(self.data)
 
     def kept(self) -> tuple[NDArray[Any], NDArray[np.int32]]:
-        """Returns the conversations to use and their slots, integers[count] and int32[count]; reports the dropped."""
+        """Returns the conversations to use, integers[count], and their numbers of slots, int32[count]; may warn."""
         exposure = self.exposure()
         self._report(exposure)
         kept = exposure.kept
         return self.rows.array()[kept], exposure.shares[kept, 3].astype(np.int32)
 
     def slots(self) -> NDArray[np.int32]:
-        """Returns the slots of each conversation, 0 for dropped ones, without a warning: int32[count]."""
+        """Returns the number of slots per conversation, 0 for dropped ones, without a warning: int32[count]."""
         exposure = self.exposure()
         return np.where(exposure.kept, exposure.shares[:, 3], 0).astype(np.int32)
 
@@ -236,7 +236,7 @@ class SplitConversations:
         return Exposure(shares=shares, empty=empty, too_long=too_long, untrainable=untrainable)
 
     def segments(self, sequences: Int64s) -> Int64s:
-        """Returns (sequence, inputs, tokens read, slots) of conversations: int64[count, 4]."""
+        """Returns the index and the counts of inputs, tokens read and slots per conversation: int64[count, 4]."""
         segments = np.empty((len(sequences), 4), dtype=np.int64)
         segments[:, 0] = sequences
         longest = self.config.sequence_length + self.reads_ahead
@@ -247,7 +247,7 @@ class SplitConversations:
         return segments
 
     def shares(self, sequences: Int64s) -> Int64s:
-        """Returns (tokens, inputs, tokens read, slots, labels with loss) of conversations: int64[count, 5]."""
+        """Counts the tokens, inputs, tokens read, slots and labels with loss of each conversation: int64[count, 5]."""
         shares = np.empty((len(sequences), 5), dtype=np.int64)
         shares[:, 0] = self.data.sequence_lengths[sequences]
         shares[:, 1:4] = self.segments(sequences)[:, 1:]
@@ -293,7 +293,7 @@ class SplitConversations:
             self.data.pair.check_index()
 
     def _report(self, exposure: Exposure) -> None:
-        """Warns about unusable conversations, or raises if the settings are "error"."""
+        """Warns about conversations without tokens to train on, or raises if a setting is "error"."""
         config = self.config
         lengths, _, available, _, trained = exposure.shares.T
 
@@ -321,8 +321,8 @@ class SplitConversations:
 class JoinedConversations:
     """The conversations of several pairs, numbered consecutively; see `SplitConversations`.
 
-    Opens each pair on first use, without roles as plain text if `plain_text`. A denied conversation is passed as -1 -
-    its number. Thread-safe; not picklable.
+    Opens each pair on first use; with `plain_text`, reads pairs without roles as plain text. A denied conversation n is
+    passed as -1 - n. Thread-safe; not picklable.
     """
 
     pairs: JoinedPairs
@@ -333,7 +333,7 @@ class JoinedConversations:
     _opened: dict[int, SplitConversations] = field(default_factory=dict)
 
     def report_slots(self, documents: SourceDocuments, *, shares_samples: bool) -> None:
-        """Passes slots (0 if dropped, else 1 without `shares_samples`) to a kernel when a pair is opened."""
+        """Passes slots per conversation (0 if dropped, at most 1 unless `shares_samples`) to a kernel as pairs open."""
 
         def slots_of(number: int, pair: IndexedDataset) -> NDArray[np.int32]:
             slots = self._of_pair(number, pair).slots()
@@ -351,19 +351,19 @@ class JoinedConversations:
         return conversations
 
     def _parts(self, sequences: Int64s) -> Iterator[tuple[SplitConversations, int, Int64s]]:
-        """Yields, per pair, its conversations, its first number, and the indices into `sequences` of its numbers."""
+        """Yields, per pair: its conversations, the number of the first one, and the indices of its `sequences`."""
         numbers = self.pairs.numbers(sequences)
         for number in np.unique(numbers).tolist():
             yield self._of_pair(number), self.pairs.first_of(number), np.flatnonzero(numbers == number)
 
     def segments(self, sequences: Int64s) -> Int64s:
-        """Returns (sequence, inputs, tokens read, slots) of conversations, denied ones included: int64[count, 4]."""
+        """Returns the columns of `SplitConversations.segments`, also for denied conversations: int64[count, 4]."""
         segments = self._of_each(sequences, SplitConversations.segments, 4)
         segments[:, 0] = sequences
         return segments
 
     def shares(self, sequences: Int64s) -> Int64s:
-        """Returns (tokens, inputs, tokens read, slots, labels with loss), denied ones included: int64[count, 5]."""
+        """Returns the columns of `SplitConversations.shares`, also for denied conversations: int64[count, 5]."""
         return self._of_each(sequences, SplitConversations.shares, 5)
 
     def _of_each(self, sequences: Int64s, find: Callable[[SplitConversations, Int64s], Int64s], width: int) -> Int64s:
@@ -408,5 +408,5 @@ class JoinedConversations:
 def conversations_of_pair(
     data: SFTLowLevelDataset, config: SFTDatasetConfig, *, reads_ahead: int, beside: Sequence[str] = ()
 ) -> SplitConversations:
-    """Returns all conversations of a pair."""
+    """Returns all conversations of a pair, for all splits."""
     return SplitConversations(data, Rows.of(range(len(data))), config, reads_ahead, f"`{data.path_prefix}`", beside)

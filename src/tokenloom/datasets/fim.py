@@ -38,7 +38,7 @@ class GPTFIMDatasetConfig(GPTDatasetConfig):
         fim_fragment_rate: fraction of fragments to rearrange, in [0, 1]; required with `fim_split_sample`.
         fim_no_prefix: leave texts that start with this prefix unchanged.
 
-    `columns` move with their tokens. Sentinels, and tokens whose ids changed by cutting, get the column's padding.
+    The values of `columns` move with their tokens; sentinels, and tokens that the cuts changed, get padding values.
     """
 
     fim_rate: float | None = None
@@ -191,7 +191,7 @@ class GPTFIMDataset(GPTDataset):
 
 
 def split_at(text: NDArray[Any], separator: int) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Yields (part, separator) of tokens, or of rows whose first column is the token; the last separator is empty."""
+    """Splits tokens, or rows by first column; yields (part, separator), where the last separator is empty."""
     start = 0
     for stop in np.flatnonzero((text if text.ndim == 1 else text[:, 0]) == separator).tolist():
         yield text[start:stop], text[stop : stop + 1]
@@ -200,7 +200,7 @@ def split_at(text: NDArray[Any], separator: int) -> Iterator[tuple[NDArray[Any],
 
 
 def _restore_stored_rows(parts: Sequence[Int64s], stored: Int64s, detokenize: Callable[[list[int]], str]) -> None:
-    """Replaces rows of the three tokenized parts of a text by the stored rows of the same tokens.
+    """Replaces (token, place) rows of the three parts of a tokenized text by the stored rows of equal tokens.
 
     Equal tokens match from both ends of the text inwards. In the middle part, they match outwards from a position where
     both sides have the same text before it.
@@ -238,7 +238,7 @@ def _num_equal(one: Int64s, other: Int64s) -> int:
 
 
 def _spans_of(places: Int64s, bounds: Int64s, stored: SpanBatch) -> SpanBatch:
-    """Returns the spans of tokens from their positions among the stored tokens, and the bounds of samples."""
+    """Returns the spans of tokens, given their `places` among the stored tokens and the bounds of samples."""
     documents, begins = (np.repeat(each, stored.lengths) for each in (stored.documents, stored.starts))
     offsets = begins + np.arange(len(begins)) - np.repeat(np.cumsum(stored.lengths) - stored.lengths, stored.lengths)
     is_known = places >= 0

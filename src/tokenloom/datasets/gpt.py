@@ -55,8 +55,8 @@ _FLOAT32 = np.dtype(np.float32)
 class Runs(NamedTuple):
     """The concatenated tokens of several samples; sample i has runs [row_offsets[i], row_offsets[i + 1]).
 
-    The length of a run is negative for a denied document, whose tokens are zeros. The tokens are stored at `spans`;
-    tokens that are not stored have a document below 0.
+    The length of a run is negative for a denied document, whose tokens are zeros. `spans` tell where the tokens are
+    stored; the document is below 0 for tokens that are not stored.
     """
 
     tokens: NDArray[Any]
@@ -153,7 +153,7 @@ class GPTDataset(PairSamples):
         return SampleColumns(self.dataset, self.config.columns, elsewhere=self.config.prefixes)
 
     def _refuse_query(self, setting: str) -> None:
-        """Raises if the class changes the text of samples, which `setting` does not allow."""
+        """Raises if the class overrides the method that returns the text of samples, which `setting` forbids."""
         if QUERY in self._overrides.found:
             message = f"`{setting}`: needs unchanged texts, but the class overrides `{type(self).__name__}.{QUERY}`"
             raise ConfigError(message, hint="override `sample` or `__getitem__` instead")
@@ -346,7 +346,7 @@ class GPTDataset(PairSamples):
         return sample
 
     def _text_sample(self, source: MappedSamples, position: int) -> Sample:
-        """Returns a sample of the usual four arrays, without the cost of a layout."""
+        """Returns a sample with tokens, labels, loss mask and position ids only; faster than with a layout."""
         empty, shape, integers = self._make_array, (self.config.sequence_length,), INTEGERS[0]
         tokens, labels = empty(shape, integers), empty(shape, integers)
         loss_mask, position_ids = empty(shape, _FLOAT32), empty(shape, integers)
@@ -452,7 +452,7 @@ class GPTDataset(PairSamples):
         )
 
     def _mapped_samples(self) -> MappedSamples | None:
-        """Returns the memory-mapped tokens for the kernel; None if tokens must be read or changed first."""
+        """Returns the memory-mapped tokens for the kernel; None if tokens must first be read or changed."""
         source = self.dataset
         reader = source.byte_source if self._reads_pair else source
         if reader is not self._mapped_of:  # the reader may be replaced
@@ -509,7 +509,7 @@ class GPTDataset(PairSamples):
         return text, documents
 
     def _runs(self, rows: Int64s) -> Runs:
-        """Returns the tokens of samples, from the class's own query if it overrides the query."""
+        """Returns the tokens of samples, from `_query_document_sample_shuffle_indices` if overridden."""
         if QUERY not in self._overrides.found:
             return self._gather(rows)
         if self.config.inter_document_masking:
@@ -551,7 +551,7 @@ class GPTDataset(PairSamples):
         return bool(self.config.eod_mask_loss) or self._pad_token_id >= 0
 
     def slot_counts(self, positions: NDArray[np.integer[Any]]) -> SlotCounts:
-        """Returns counts of the slots of samples and of the tokens that these samples read.
+        """Counts the slots of samples and the tokens that these samples read.
 
         Raises:
             ConfigError: a user's class changes the samples.

@@ -17,7 +17,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
-    """A number of conversations and the number of their tokens."""
+    """A number of conversations, and the total number of tokens in them."""
 
     conversations: int = 0
     tokens: int = 0
@@ -56,7 +56,7 @@ class SlotCounts:
         no_label: slots without loss, as no token follows.
         padding: slots without a token.
         tokens: tokens of the samples.
-        read_twice: tokens that two samples read, at cuts of long documents between packs.
+        read_twice: tokens that two samples read, where a long document is split between packs.
         denied_tokens: tokens without loss, as the token or its predecessor is denied.
         first_tokens: tokens that are no label: the first of a pack or conversation, or of a window without extra token.
         rearranged: tokens that fill-in-the-middle drops at the ends of samples, minus the tokens that it adds.
@@ -92,7 +92,7 @@ class SlotCounts:
 
     @property
     def balance(self) -> tuple[int, int]:
-        """Differences of the two sums for (slots, tokens); (0, 0) if the counts are correct."""
+        """Left minus right side of the two equations in the class docstring; (0, 0) if the counts are correct."""
         masked = self.with_loss + self.eod_masked + self.prompt + self.pad_id
         slots = self.slots - masked - self.denied_slots - self.no_label - self.padding - self.not_counted_slots
         read = masked + self.denied_tokens + self.first_tokens + self.rearranged + self.truncated
@@ -135,12 +135,12 @@ class ChatLedger:
 
     @property
     def read(self) -> Count:
-        """Conversations in samples, including truncated ones."""
+        """Conversations in samples, including truncated ones, and all their tokens."""
         return Count(conversations=self.counts.first_tokens, tokens=self.counts.tokens)
 
     @property
     def balance(self) -> tuple[int, int, int, int]:
-        """Differences of the sums for conversations, tokens, slots and tokens read; all 0 if the counts are correct."""
+        """Unexplained conversations, tokens, slots and tokens read; all 0 if the counts are correct."""
         dropped = self.dropped_empty + self.dropped_long + self.dropped_untrainable
         left = self.exposed - dropped - self.not_reached - self.read
         return left.conversations, left.tokens, *self.counts.balance
@@ -151,7 +151,7 @@ class ChatLedger:
         return 1 - self.counts.padding / self.counts.slots if self.counts.slots else 1.0
 
     def lines(self) -> list[tuple[str, str]]:
-        """Returns (name, formatted number) rows for display."""
+        """Returns (name, formatted numbers) for each line to display."""
 
         def shown(count: Count) -> str:
             return f"{count.conversations:,} conversations, {count.tokens:,} tokens"
@@ -173,7 +173,7 @@ class ChatLedger:
 
 
 def count_windows(samples: int, *, sequence_length: int, extra: int) -> SlotCounts:
-    """Returns the counts of full windows without masks; without an extra token, their last slot has no label."""
+    """Counts full windows without masks; without an extra token, the last slot of each has no label."""
     slots, unlabelled = samples * sequence_length, samples * (1 - extra)
     counts = {"tokens": slots, "with_loss": slots - unlabelled, "no_label": unlabelled, "first_tokens": unlabelled}
     return SlotCounts(samples=samples, slots=slots, **counts)
@@ -182,7 +182,7 @@ def count_windows(samples: int, *, sequence_length: int, extra: int) -> SlotCoun
 class Texts(NamedTuple):
     """The concatenated tokens of samples whose loss mask depends on token ids.
 
-    Sample i has tokens [bounds[i], bounds[i + 1]) and `loss[i]` slots with loss. `eod` is None without `eod_mask_loss`.
+    Sample i has tokens [bounds[i], bounds[i + 1]), and loss in `loss[i]` slots. `eod` is None without `eod_mask_loss`.
     """
 
     tokens: NDArray[Any]
@@ -195,10 +195,10 @@ class Texts(NamedTuple):
 def count_spans(
     spans: SpanBatch, *, sequence_length: int, extra: int, are_packs: bool, texts: Texts | None = None
 ) -> SlotCounts:
-    """Returns the counts of samples of documents; denied documents are below 0.
+    """Counts the slots and tokens of GPT samples; a span of a denied document has a document below 0.
 
     A sample reads `extra` tokens beyond `sequence_length`. Samples that are not packs are windows, which begin with the
-    last token of the window before. `texts` is None if only denied documents are masked.
+    last token of the window before. Pass `texts` if the loss also depends on token ids.
     """
     samples, is_denied = len(spans.row_offsets) - 1, None
     bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(spans.lengths)])[spans.row_offsets]
@@ -239,9 +239,9 @@ def count_spans(
 
 
 def count_conversations(shares: Int64s, denied: Bools, *, samples: int, slots: int) -> SlotCounts:
-    """Returns the counts of samples of whole conversations.
+    """Counts the slots and tokens of samples of whole conversations.
 
-    `shares` are int64[count, 5], per conversation: tokens, inputs, tokens read, slots, labels with loss.
+    `shares` are int64[count, 5], see `SplitConversations.shares`. `samples` and `slots` are the totals of all samples.
     """
     tokens, inputs, available, _, with_loss = shares[~denied].sum(axis=0).tolist()
     count, blank = int((~denied).sum()), int(shares[denied, 1].sum())

@@ -191,7 +191,7 @@ class MaskedWordPieceDataset(PairSamples):
         """Returns the kernel that masks words and fills samples."""
 
     def _fill(self, spans: SpanBatch, targets: Int64s, seeds: NDArray[np.uint32]) -> Sample:
-        """Returns a batch of masked samples with up to `targets` tokens of text; `seeds` are of their generators."""
+        """Returns a batch of masked samples; sample i has up to `targets[i]` text tokens and the seed `seeds[i]`."""
         tokens = self._read_spans(self.dataset, spans.documents, spans.starts, spans.lengths).astype(np.int64)
         sample = {name: recycled_empty((len(targets), *shape), np.int64) for name, shape in self._shapes.items()}
         self._filler.fill(tokens, spans.lengths, spans.row_offsets, targets, seeds, **sample)
@@ -275,7 +275,7 @@ class MaskedWordPieceDataset(PairSamples):
 
 
 def _ngram_cdf(longest: int, *, longer: bool) -> NDArray[np.float64]:
-    """Returns the cumulative probabilities of n-grams of 1 to `longest` words, weighted by 1 / n: float64[longest]."""
+    """Returns the cumulative distribution of n-gram lengths of weight 1 / n, reversed if `longer`: float64[longest]."""
     # The operations have the order of the reference and of `RandomState.choice`, for equal last bits.
     weights = 1.0 / np.arange(1, longest + 1)
     weights = weights / weights.sum(keepdims=True)
@@ -392,7 +392,7 @@ def _accepts_separate_masks(te_version: str | None) -> bool:
     if version >= _SEPARATE_MASKS_FOR_ALL:
         return True
     if version < _SEPARATE_MASKS_AT_ALL and enabled:
-        message = f"Transformer Engine {te_version} runs T5 without flash and fused attention, got {enabled[0]}=1"
+        message = f"Transformer Engine {te_version} runs T5 only without flash and fused attention, got {enabled[0]}=1"
         raise ConfigError(message, hint="set NVTE_FLASH_ATTN=0 and NVTE_FUSED_ATTN=0, or upgrade to 1.7 or newer")
     return bool(enabled)
 

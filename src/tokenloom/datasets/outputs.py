@@ -1,4 +1,4 @@
-"""Shapes and allocation of the arrays of samples, and validation of arrays that a caller passes."""
+"""Describes and allocates the arrays of samples, and validates arrays that a caller passes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Output:
 
 
 def sample_outputs(length: int, *, boundaries: bool, mask: Output | None = None) -> list[Output]:
-    """Returns the arrays that samples of any kind have, with document boundaries if `boundaries` is True."""
+    """Describes the arrays that all samples have; with `boundaries`, also those of document boundaries."""
 
     def output(name: str, dtype: Any = None, shape: tuple[int, ...] = (length,)) -> Output:
         return Output(name=name, shape=shape, dtype=dtype and np.dtype(dtype))
@@ -72,7 +72,7 @@ class BatchLayout:
     )
 
     def allocate(self, leading: tuple[int, ...], *, integers: np.dtype[Any], empty: MakeArray = np.empty) -> Sample:
-        """Allocates uninitialised arrays, and shares the constant ones; 0.2 us per small array."""
+        """Returns uninitialised arrays, and shared constant ones; takes 0.2 us per small array."""
         sample: Sample = {}
         arrays = self._plans.get((leading, integers, empty)) or self._plan(leading, integers, empty)
         for name, shape, dtype, make in arrays:  # faster than a dict comprehension
@@ -114,7 +114,7 @@ class BatchLayout:
 
 
 def _fits(array: Any, dtype: np.dtype[Any], shape: tuple[int, ...], constant: NDArray[Any] | None) -> bool:
-    """Returns whether an array can be filled; takes about 1 µs, for each array of each batch."""
+    """Returns whether an array can be filled; takes about 1 µs."""
     if not isinstance(array, np.ndarray) or array.dtype != dtype or array.shape != shape:
         return False
     if constant is not None:

@@ -6,8 +6,8 @@ or named tuples. These attributes are optional; tokenloom calls `dataset[k]` whe
 - `batch(positions)` returns many samples as arrays with a leading batch axis; None stands for a sample without loss.
 - `makes_batches = False` declares that `batch` is not supported, as samples differ in length.
 - `item_hook` is the name of a function in the settings that only `dataset[k]` calls.
-- `slots_of(sequences)` returns the slots of each sequence in a sample, including padding: int64[num_sequences]; denied
-  sequences are passed as -1 - number.
+- `slots_of(sequences)` returns the number of slots per sequence, including padding: int64[num_sequences]; a denied
+  sequence n is passed as -1 - n.
 - `epochs_of(positions)` returns the epoch, from 0, in which each sample begins: int64[num_positions]; -1 if the order
   has no epochs.
 - `verify_indices()` rebuilds the order and returns one sentence for each difference from the order in use.
@@ -93,10 +93,10 @@ class KnowsSpans(Protocol):
 
 @runtime_checkable
 class KnowsOrder(Protocol):
-    """A dataset whose order has an identity that loaders save in their state."""
+    """A dataset that identifies its order and a position in it by a state, which loaders save and compare."""
 
     def order_state(self, position: int) -> dict[str, Any]:
-        """Returns the state of a position: `run` (the id of the run), `position` and `digest`.
+        """Returns the state to save at a position: `run` (the id of the run), `position` and `digest`.
 
         `digest` is the SHA-256, in hex, of everything that determines the samples before the position.
         """
@@ -105,13 +105,13 @@ class KnowsOrder(Protocol):
         """Returns the position at which an `order_state` was saved.
 
         Raises:
-            ConfigError: the run differs, its earlier samples differ, its data were replaced, or the position is
-                beyond the end.
+            ConfigError: the run or its earlier samples differ, the data were replaced, or the position is beyond
+                the end.
         """
 
 
 def order_of(dataset: Any) -> KnowsOrder | None:
-    """Returns the `KnowsOrder` of a dataset: the dataset itself or its `run_order`; None if it has no identity."""
+    """Returns the dataset itself if it is a `KnowsOrder`, else its `run_order`, or None if it has none."""
     known: KnowsOrder | None = dataset if isinstance(dataset, KnowsOrder) else getattr(dataset, "run_order", None)
     return known
 
@@ -122,6 +122,6 @@ def is_remote_dataset(dataset: Any) -> bool:
 
 
 def pair_of(low_level: Any) -> IndexedDataset | None:
-    """Returns the pair of a low-level dataset: the dataset itself or its `pair`; None for mock data."""
+    """Returns the low-level dataset itself if it is a pair, else its `pair`; None if it has none (mock data)."""
     pair = low_level if isinstance(low_level, IndexedDataset) else getattr(low_level, "pair", None)
     return pair if isinstance(pair, IndexedDataset) else None

@@ -36,7 +36,7 @@ _HOOKS = (*_MANY, "fill_rows", "fills_batches", "digests_tokens", "__getitems__"
 
 
 class HasHooks:
-    """A mix-in of datasets that finds overridden methods when the dataset is created or unpickled."""
+    """A mix-in for datasets that finds overridden methods when a dataset is created or unpickled."""
 
     uncalled_hooks: ClassVar[Mapping[str, Uncalled]] = {}
     """Methods that only the reference calls; a class that overrides one of them raises when created."""
@@ -74,7 +74,7 @@ class HasHooks:
         return [dataset[position] for position in positions]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns the attributes to pickle, without values of `cached_property`."""
+        """Returns the attributes to pickle, without cached values of `cached_property`."""
         cls = type(self)
         return {
             name: value
@@ -92,7 +92,7 @@ def overrides_of(dataset: Any) -> Overrides:
 
 
 def hook_of(dataset: Any, method: str) -> str | None:
-    """Returns the override or `item_hook` that a fast method would skip, or None; "outline" is counting spans."""
+    """Returns the override or `item_hook` that a fast method would skip, or None; "outline" stands for counts."""
     hook: str | None = getattr(dataset, "item_hook", None)
     own = overrides_of(dataset)
     return own.skipped(method, *_SKIPPED.get(method, _MANY)) if own.found and hook is None else hook
@@ -175,7 +175,7 @@ def called_from_item(dataset: Any) -> bool:
 
 
 def as_arrays(sample: Mapping[str, Any]) -> Sample:
-    """Returns the tensors or values of a sample as NumPy arrays; tensors share their memory."""
+    """Converts the tensors or values of a sample to NumPy arrays; arrays of tensors share the tensors' memory."""
     return {name: value.numpy() if hasattr(value, "numpy") else np.asarray(value) for name, value in sample.items()}
 
 
@@ -183,7 +183,7 @@ def stack(samples: Sequence[Any], *, name: str) -> Sample:
     """Stacks samples into NumPy arrays with a batch axis; `name` is the class of the dataset, for errors."""
     hint = "read samples one at a time (`dataset[i]`)"
     if not all(isinstance(sample, Mapping) for sample in samples):
-        raise ConfigError(f"{name}: a batch needs samples of named arrays, got {type(samples[0]).__name__}", hint=hint)
+        raise ConfigError(f"{name}: cannot batch samples other than dicts, got {type(samples[0]).__name__}", hint=hint)
     arrays = [as_arrays(sample) for sample in samples]
     if len({tuple((key, each[key].shape) for key in sorted(each)) for each in arrays}) > 1:
         raise ConfigError(f"{name}: cannot batch samples that differ in names or shapes", hint=hint)

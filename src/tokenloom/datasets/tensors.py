@@ -49,7 +49,7 @@ def _torch() -> Any:
 
 
 def _shared_tensor(torch: Any, array: Any) -> Any:
-    """Returns the tensor of a read-only array, made from its writable base, as torch warns of read-only arrays."""
+    """Converts a read-only array by its writable base, as torch warns of read-only arrays."""
     base = array
     while base.base is not None and hasattr(base.base, "flags") and not base.flags.writeable:
         base = base.base
@@ -91,7 +91,7 @@ class SampleBatch(list[Sample]):
 
 
 def batch_tensors(samples: Sequence[Sample]) -> Sample:
-    """Returns samples as tensors with a batch axis; for an unread `SampleBatch` without a copy."""
+    """Returns samples as tensors with a batch axis; does not copy an unread `SampleBatch`."""
     if type(samples) is _UnreadBatch:
         assert samples._unread is not None
         return samples._unread

@@ -26,7 +26,7 @@ class TokenizerLike(Protocol):
 
     @property
     def unique_identifiers(self) -> Mapping[str, Any]:
-        """The identity of the tokenizer: JSON-serialisable, part of cache keys."""
+        """JSON-serialisable values that identify the tokenizer in cache keys."""
 
     @property
     def vocab_size(self) -> int:
@@ -111,7 +111,7 @@ def pad_token_id(tokenizer: Any, *, allow_ambiguous: bool) -> int:
 
 
 def token_ids(tokenizer: Any, tokens: Mapping[str, str | int]) -> dict[str, int]:
-    """Returns {name: token id} for tokens given as texts or ids; `tokens_to_ids` of the tokenizer looks texts up."""
+    """Returns {name: token id} for tokens given as strings or ids; the tokenizer's `tokens_to_ids` converts strings."""
     ids = {}
     for name, token in tokens.items():
         number = _look_up(tokenizer, token) if isinstance(token, str) else operator.index(token)
