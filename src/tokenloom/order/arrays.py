@@ -114,7 +114,7 @@ class StoredOrder(ABC):
     The constructor builds missing arrays, unless `store.deferred`. Cached arrays are opened and validated on first use,
     so that a start over thousands of datasets does not open thousands of files. Pickles do not contain cached arrays.
 
-    A subclass must set its attributes before it calls this constructor, which calls its methods.
+    A subclass must set its own attributes before calling this constructor, which calls methods of the subclass.
 
     Raises:
         IndexCacheError: the cache cannot be written, or must exist and does not.
