@@ -33,7 +33,7 @@ _masks: WeakValueDictionary[int, NDArray[np.bool_]] = WeakValueDictionary()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """The description of one array of a sample, with its shape in one sample.
+    """Describes one array of a sample; `shape` has no batch axis.
 
     A dtype of None stands for the caller's choice of int64 or int32. `constant` is a read-only array that all samples
     share; None if the array is filled for each sample.

@@ -11,7 +11,7 @@ or named tuples. These attributes are optional; tokenloom calls `dataset[k]` whe
 - `epochs_of(positions)` returns the epoch, from 0, in which each sample begins: int64[num_positions]; -1 if the order
   has no epochs.
 - `verify_indices()` rebuilds the order and returns one sentence for each difference from the order in use.
-- `set_epoch(epoch)` receives the number of the next epoch from samplers that shuffle.
+- `set_epoch(epoch)` is called with the next epoch by samplers that shuffle.
 - `datasets` lists the parts of a composite dataset.
 """
 
