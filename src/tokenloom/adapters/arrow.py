@@ -77,7 +77,7 @@ class DocumentRows:
         return self._arrow.Table.from_batches([self._batch(first, last, self._token_ends(first, last))])
 
     def _token_ends(self, first: int, last: int) -> NDArray[np.int64]:
-        """Returns 0 and the cumulative tokens of documents [first, last), int64[last - first + 1]."""
+        """Returns 0, then the cumulative token counts of documents [first, last), int64[last - first + 1]."""
         bounds = self._pair.document_indices[first : last + 1]
         sums = np.append(0, np.cumsum(self._pair.sequence_lengths[bounds[0] : bounds[-1]], dtype=np.int64))
         ends: NDArray[np.int64] = sums[bounds - bounds[0]]
@@ -116,7 +116,7 @@ class DocumentRows:
         return columns
 
     def _values(self, first: int, last: int) -> NDArray[Any]:
-        """Returns the concatenated tokens of sequences [first, last); a view if the mapped file has them in order."""
+        """Returns the concatenated tokens of sequences [first, last); a view if contiguous in the mapped file."""
         pair = self._pair
         pointers, lengths = pair.index.sequence_pointers[first:last], pair.sequence_lengths[first:last]
         mapped, itemsize = mapped_bytes(pair.byte_source), pair.dtype.itemsize
@@ -170,7 +170,7 @@ def document_batches(prefix: str | os.PathLike[str], *, tokenizer: Any = None, b
     """Returns a `pyarrow.RecordBatchReader` over the documents of a pair, in order.
 
     Columns: `document`, the document index; `tokens`, a list of the pair's dtype; `sequence_lengths` if some document
-    has not exactly one sequence; `part_stops` and `part_kinds` if the pair has roles (see `PartKind`); `file` and
+    does not have exactly one sequence; `part_stops` and `part_kinds` if the pair has roles (see `PartKind`); `file` and
     `record` if the pair has origins; `text` with a tokenizer. Tokens are views of the mapped file if its sequences are
     contiguous, as after `preprocess` and `merge`.
 
@@ -187,7 +187,7 @@ def document_batches(prefix: str | os.PathLike[str], *, tokenizer: Any = None, b
 
     Args:
         prefix: path or address of the pair without suffix.
-        tokenizer: tokenizer for the column `text`: an object, or an argument of `load_tokenizer`; None for no texts.
+        tokenizer: tokenizer for the column `text`: an object, or an argument of `load_tokenizer`; None for no column.
         batch_bytes: maximum bytes of tokens in a batch; a larger document gets a batch of its own.
     """
     return _reader(DocumentRows(prefix, tokenizer=tokenizer), batch_bytes)
@@ -209,7 +209,7 @@ def sample_batches(dataset: Any, *, num_samples: int | None = None, batch_bytes:
 
 
 def named_samples(dataset: Any, positions: NDArray[np.integer[Any]]) -> dict[str, NDArray[Any]]:
-    """Returns the columns of `sample_batches` for the samples at `positions`, as arrays."""
+    """Returns the columns of `sample_batches` for the samples at `positions`, as NumPy arrays by name."""
     batch = {name: array for name, array in batch_of(dataset, positions).items() if name not in _NOT_EXPORTED}
     arrays = {"input_ids" if name == "tokens" else name: narrow(name, array) for name, array in batch.items()}
     return {"sample": positions, **arrays}
@@ -232,7 +232,7 @@ def _schema(arrow: Any, columns: Mapping[str, Any], metadata: Mapping[str, Any])
 
 
 def _lists(arrow: Any, ends: NDArray[np.int64], values: NDArray[Any]) -> Any:
-    """Returns an Arrow array of lists over flat values, without a copy."""
+    """Returns an Arrow list array over flat values, without a copy; list i is `values[ends[i]:ends[i + 1]]`."""
     kind = arrow.from_numpy_dtype(values.dtype)
     flat = arrow.Array.from_buffers(kind, len(values), [None, arrow.py_buffer(np.ascontiguousarray(values))])
     return arrow.ListArray.from_arrays(arrow.array(ends.astype(np.int32)), flat)
@@ -335,7 +335,7 @@ class _Target:
             raise ConfigError(message, hint="export to Parquet, and convert the Parquet file")
 
     def write(self, rows: Rows) -> ExportReport:
-        """Writes all rows while holding the lock of the output."""
+        """Writes all rows while holding the output lock."""
         make_folder_of(self._path)
         with task(f"export {rows.unit}", unit=rows.unit, total=len(rows)) as advance, OutputLock(self._path):
             self._recover()
@@ -405,7 +405,7 @@ class _Target:
                 writer.is_open = False  # else `ParquetWriter` closes a broken file a second time
 
     def _recover(self) -> None:
-        """Removes the hidden folders of a killed export; restores the folder that it was replacing."""
+        """Removes the hidden folders of a killed export; restores the folder that the export was replacing."""
         if os.path.lexists(self._old) and not os.path.lexists(self._path):
             with storage_errors("recover", self._path):
                 os.rename(self._old, self._path)
@@ -419,7 +419,7 @@ class _Target:
                 names = os.listdir(self._path)
             others = sorted(name for name in names if not _PART.fullmatch(name))
             if others and self.overwrite:
-                message = f"cannot overwrite `{self._path}`: contains {others[0]!r}, which no export has written"
+                message = f"cannot overwrite `{self._path}`: contains {others[0]!r}, which is not a part of an export"
                 raise StorageError(message, hint="export to a new folder")
             is_free = self.overwrite or not names
         else:

@@ -1,4 +1,4 @@
-"""Hugging Face `datasets`: converts documents and samples to its datasets, and its datasets to preprocessing input."""
+"""Hugging Face `datasets`: converts documents and samples to a `Dataset`, and a `Dataset` to preprocessing input."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def _read(dataset: Any, rows: Mapping[str, Sequence[int]]) -> dict[str, NDArray[
 def save_for_preprocessing(dataset: Any, folder: str | os.PathLike[str]) -> str:
     """Writes a `datasets.Dataset` to a folder that `preprocess_corpus` can read; returns the path of the folder.
 
-    Rows are written in the order of the dataset, after selection and shuffling. If the folder already contains this
-    dataset, as its fingerprint shows, nothing is written: a script that is started again resumes `preprocess_corpus`.
+    Rows are written in the order of the dataset, after selection and shuffling. If the folder already contains a
+    dataset with the same fingerprint, nothing is written, so a restarted script resumes `preprocess_corpus`.
 
     Args:
         dataset: a `datasets.Dataset`, such as a split of a `DatasetDict`.
@@ -67,7 +67,7 @@ def save_for_preprocessing(dataset: Any, folder: str | os.PathLike[str]) -> str:
     path = os.fspath(folder).rstrip("/")
     if not isinstance(dataset, datasets.Dataset):
         message = f"`dataset`: must be a `datasets.Dataset`, got {type(dataset).__name__}"
-        raise ConfigError(message, hint="pass one split of a `DatasetDict`, as `dataset[name]`")
+        raise ConfigError(message, hint="pass one split of a `DatasetDict`, such as `dataset['train']`")
     fingerprint = dataset._fingerprint
     if os.path.lexists(path):
         if _saved_fingerprint(path) == fingerprint:

@@ -34,7 +34,7 @@ def lightning_data_module(
 
 
 class Loaders:
-    """The methods of a `LightningDataModule`: this rank's loader for each split; an empty list if it has no data."""
+    """A `LightningDataModule` with this rank's loader for each split; an empty list for a split without data."""
 
     trainer: Any = None  # set by Lightning
 

@@ -36,7 +36,7 @@ def iterable_dataset(dataset: Any, sampler: Iterable[Batch]) -> Any:
 
 
 class BatchStream:
-    """The methods of the `IterableDataset`: the batches of a sampler, or this worker's part of the batches."""
+    """An `IterableDataset` over a sampler's batches; in a worker process, over this worker's batches."""
 
     def __init__(self, dataset: Any, sampler: Iterable[Batch]) -> None:
         self.dataset = dataset
@@ -62,14 +62,14 @@ class BatchStream:
         return {"version": _VERSION, "num_yielded": self._num_yielded}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Makes the next iteration start after the last batch that the state counts."""
+        """Makes the next iteration start after the last batch that `state` counts."""
         if state.get("version") != _VERSION:
             raise ConfigError(f"`state`: must be a state of version {_VERSION}, got {dict(state)!r}")
         self._num_to_skip = self._num_yielded = checked_integer("num_yielded", state["num_yielded"], at_least=0)
 
 
 def _reduce(stream: BatchStream) -> Any:
-    """Pickles a stream as a call of `iterable_dataset`, as its class is created at run time."""
+    """Pickles a stream as a call to `iterable_dataset`, because the stream's class is created at run time."""
     return iterable_dataset, (stream.dataset, stream.sampler), vars(stream)
 
 

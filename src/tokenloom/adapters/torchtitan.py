@@ -27,7 +27,7 @@ def torchtitan_loader() -> Any:
 
     The `Config` has torchtitan's settings and these:
 
-    - `dataset_path`: the data, as of `tokenloom.load`: a prefix, a glob, a folder, a catalogue or a `run.toml`
+    - `dataset_path`: the data, as for `tokenloom.load`: a prefix, a glob, a folder, a catalogue or a `run.toml`
     - `settings`: further arguments of `tokenloom.load`, such as `{"split": "99,1,0", "seed": 1}`;
       `inter_document_masking` is True by default, because torchtitan separates documents by positions that restart at 0
     - `part`: the split to read if `settings` has `split`: "train", "valid" or "test"
@@ -50,7 +50,7 @@ def torchtitan_loader() -> Any:
 
 
 class Batches:
-    """The methods of a torchtitan loader: iteration over inputs and labels, and a state."""
+    """A torchtitan loader that yields (inputs, labels) and has a resumable state."""
 
     def __init__(
         self, config: Any, *, dp_world_size: int, dp_rank: int, seq_len: int, local_batch_size: int, **_: Any
@@ -67,7 +67,7 @@ class Batches:
     def open(self, config: Any, seq_len: int) -> Any:
         """Opens the dataset of a configuration; called on all ranks. A subclass may override it."""
         if config.dataset_path is None:
-            hint = "set it to a prefix, a folder or a `run.toml`, as for `tokenloom.load`"
+            hint = "set `dataset_path` to a prefix, a folder or a `run.toml`, as for `tokenloom.load`"
             raise ConfigError("no `dataset_path` given in the loader's configuration", hint=hint)
         settings = {**config.settings}
         if not os.fspath(config.dataset_path).endswith(".toml"):
@@ -76,7 +76,7 @@ class Batches:
         dataset = loaded[Split[config.part].value] if "split" in settings else loaded
         if dataset is None or (found := len(dataset[0]["tokens"])) != seq_len:
             got = "no data" if dataset is None else f"samples of {found} tokens"
-            raise ConfigError(f"{config.part}: must have samples of {seq_len} tokens, as the trainer, got {got}")
+            raise ConfigError(f"{config.part}: must have samples of the trainer's {seq_len} tokens, got {got}")
         return dataset
 
     def __iter__(self) -> Iterator[tuple[dict[str, Any], Any]]:
@@ -87,7 +87,7 @@ class Batches:
                 return
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the position, the same on every rank; one string, as checkpoints split nested dicts."""
+        """Returns the loader's position, equal on all ranks; one string, because checkpoints split nested dicts."""
         return {"tokenloom": json.dumps(self.loader.state_dict())}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:

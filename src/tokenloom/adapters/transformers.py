@@ -18,11 +18,11 @@ _REQUIRED = ("tokens", "labels", "loss_mask", "position_ids")
 
 
 class TransformersCollator:
-    """A collator that converts samples, or a loader's batch, to arguments of a causal language model of transformers.
+    """A collator that converts samples, or a loader's batch, to arguments of a transformers causal language model.
 
     Use it as `data_collator` of `Trainer`, or in a loop: `model(**collator(batch)).loss` is the mean over the labels
     with loss. tokenloom's labels are already shifted by one token: they become `shift_labels`, which the losses of
-    transformers prefer. `labels` contains them shifted back, without the last label of each row.
+    transformers prefer. `labels` contains the unshifted labels, without the last label of each row.
 
     `position_ids` that restart at 0 prevent attention between documents. Flash attention of transformers supports this
     for one row only: the rows of a batch are then concatenated, with boundaries in `cu_seq_lens_q` and `cu_seq_lens_k`.
@@ -39,7 +39,7 @@ class TransformersCollator:
         model: the model or its config, to detect flash attention; None for a model without flash attention.
         separate_documents: whether to prevent attention between documents of a sample; None: only if samples have
             boundaries, as with `inter_document_masking` and in packs of conversations.
-        one_row: whether to concatenate rows with separate documents; None: only for flash attention.
+        one_row: whether to concatenate the rows of a batch if documents are separate; None: only for flash attention.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ def _as_batch(samples: Sequence[Mapping[str, Any]]) -> Sequence[dict[str, Any]]:
 
 
 def _additive(mask: Any) -> Any:
-    """Converts a mask, True = hidden, to an additive mask, which all attention implementations accept."""
+    """Converts a bool mask, True = hidden, to an additive mask, which all attention implementations accept."""
     torch = require("torch", extra="torch")
     return torch.zeros(mask.shape).masked_fill_(mask, torch.finfo(torch.float32).min)
 
