@@ -44,7 +44,7 @@ def test_orders_of_documents_conform(prefix, settings, in_memory):
     report = check_order(dataset.order, lengths=dataset.dataset.sequence_lengths)
     assert "`native_reader` returns the spans of `spans`" in report.passed
     assert report.skipped == dict.fromkeys(
-        ("`locate` returns samples of the datasets", "`locate_one` agrees with `locate`"),
+        ("`locate` returns samples that exist", "`locate_one` agrees with `locate`"),
         f"{type(dataset.order).__name__} has no `locate`",
     )
 

@@ -20,7 +20,7 @@ class CheckReport:
     """The passed and skipped checks of an object; `str` has one line per check.
 
     Attributes:
-        name: class name of the object.
+        name: class name of the checked object.
         passed: a description of each passed check.
         skipped: a description of each skipped check, and the reason, such as a missing optional method.
     """
@@ -41,9 +41,9 @@ def skip(reason: str) -> NoReturn:
 
 
 def run_checks(name: str, checks: object) -> CheckReport:
-    """Calls the public methods of a class in order; each is a check, described by its docstring.
+    """Calls the public methods of `checks` in order; each method is a check, described by its docstring.
 
-    A check raises `ConformanceError` if it fails, which ends the run, and calls `skip` if it does not apply.
+    A check that fails raises `ConformanceError`, which ends the run; a check that does not apply calls `skip`.
     """
     passed: list[str] = []
     skipped: dict[str, str] = {}
@@ -89,7 +89,7 @@ def require_same(found: Any, expected: Any, *, where: str) -> None:
     """Raises unless two values are equal, including order of names, lengths, dtypes and shapes.
 
     Values are nested mappings, sequences, arrays, tensors and numbers. A tensor equals an array of the same contents.
-    `where` is the expression that returned `found`, for the message, which names the first difference.
+    The error message contains `where`, the expression that returned `found`, and the first difference.
     """
     if isinstance(expected, Mapping):
         names = list(found) if isinstance(found, Mapping) else type(found).__name__

@@ -116,7 +116,7 @@ class _OrderChecks:
         return batch
 
     def stays_within_datasets(self) -> None:
-        """`locate` returns samples of the datasets"""
+        """`locate` returns samples that exist"""
         self._need(BlendOrder, "locate")
         numbers, samples = self._order.locate(self._positions)
         for name, found in (("dataset", numbers), ("sample", samples)):
@@ -159,7 +159,7 @@ class _OrderChecks:
             skip(f"{type(self._order).__name__} has no `{method}`")
 
     def _read(self, order: Any, positions: NDArray[np.int64]) -> list[list[Any]]:
-        """Returns the columns of spans and the located dataset and sample of each position."""
+        """Returns, for each position, the columns of its spans and its located dataset and sample."""
         found: list[list[Any]] = [[] for _ in positions]
         if isinstance(order, SpanOrder):
             batch = order.spans(positions, keep_empty=False)

@@ -32,7 +32,7 @@ def check_store(client: ObjectClient, folder: str, *, large_bytes: int = 9 << 20
         large_bytes: size of the largest object in bytes; the default of 9 MiB needs a multipart upload.
 
     Raises:
-        ConformanceError: the client returns wrong bytes, or raises another error than required.
+        ConformanceError: the client returns wrong bytes, or raises the wrong error.
     """
     parsed = parse_address(folder.removesuffix("/"), is_folder=True)
     key = "/".join([*filter(None, [parsed.key]), f"check-{secrets.token_hex(8)}"])
@@ -141,7 +141,7 @@ class _StoreChecks:
         require(dict(found) == expected, f"{expected} of `objects`", found)
 
     def _tree(self, name: str) -> ObjectAddress:
-        """Writes objects into a folder, into subfolders, and into a folder whose name starts with that of the first."""
+        """Writes objects into a folder, into subfolders, and into a folder whose name extends the first one's."""
         for key in _TREE:
             self._put(f"{name}/{key}", key.encode())
         self._put(f"{name}-not/a", b"beside")
