@@ -87,7 +87,7 @@ def test_a_missing_file_is_named(files, mmap):
     with pytest.raises(StorageError) as caught:
         source.read(PAGE, 1)
     assert caught.value.message == f"cannot open `{files[2].path}`: No such file or directory"
-    assert caught.value.hint == "`all.catalogue` lists it; restore it, or write `all.catalogue` again"
+    assert caught.value.hint == "`all.catalogue` lists this file; restore the file, or write `all.catalogue` again"
     assert list(source.problems()) == [caught.value.message]
 
 
@@ -100,7 +100,7 @@ def test_a_file_of_another_size_is_named(files, mmap, size):
     assert caught.value.message == (
         f"`{files[2].path}` is not the file that `all.catalogue` was written for: expected {PAGE} bytes, found {size}"
     )
-    assert caught.value.hint == "`all.catalogue` lists it; restore it, or write `all.catalogue` again"
+    assert caught.value.hint == "`all.catalogue` lists this file; restore the file, or write `all.catalogue` again"
 
 
 @pytest.mark.parametrize("read", ["read", "check"])

@@ -282,7 +282,7 @@ def test_a_foreign_journal_is_named(tmp_path):
     (tmp_path / ".data.idx.replacing").write_bytes(b'{"key": 1}')
     with pytest.raises(StorageError, match=r"\.data\.idx\.replacing`: the journal is damaged") as error:
         OutputLock(str(tmp_path / "data.idx"))
-    assert "check the files beside it" in error.value.hint
+    assert "check the files beside the journal" in error.value.hint
     with pytest.raises(StorageError, match=r"cannot finish the replacement") as error:
         recover(str(tmp_path / "data.idx"))
     assert (tmp_path / ".data.idx.replacing").exists()

@@ -64,7 +64,7 @@ def unsigned(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Bucket:
 )
 def test_users_in_addresses_are_refused_and_not_repeated(address):
     for door in (admit, RemoteFile, IndexedDataset, open_pending):
-        with pytest.raises(ConfigError, match="the address must not contain user and password") as info:
+        with pytest.raises(ConfigError, match="the address must not contain a user or password") as info:
             door(address)
         assert "hunter22" not in "".join(traceback.format_exception(info.value))
 

@@ -140,7 +140,7 @@ def test_what_others_could_not_read_is_refused():
     ):
         relative_name("/a/b", owner="s3://bucket/run.lock")
     for name in ("/a/b", "../b", "a/../../b"):
-        with pytest.raises(ValueError, match=r"names the local path '.*'"):
+        with pytest.raises(ValueError, match=r"refers to the local path '.*'"):
             path_of_name(name, owner="s3://bucket/run.lock")
 
 

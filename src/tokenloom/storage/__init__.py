@@ -1,4 +1,4 @@
-"""Storage of bytes: local files, objects of a store, atomic publication and locks."""
+"""Local files, objects in object storage, atomic publication and locks."""
 
 import lazy_loader
 

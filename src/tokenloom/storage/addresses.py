@@ -51,7 +51,7 @@ class ObjectVersion:
 
 
 def can_be_path(text: str) -> bool:
-    """Returns whether a text is a possible path: encodable and without zero bytes."""
+    """Returns whether a text is a possible path: encodable and without NUL characters."""
     try:
         return b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:
@@ -103,12 +103,12 @@ def relative_name(path: str, *, owner: str) -> str:
 
 
 def path_of_name(name: str, *, owner: str) -> str:
-    """Returns the path for a name read from the file `owner`; `ValueError` if a remote owner names a local file."""
+    """Returns the path for a name read from the file `owner`; `ValueError` if a remote owner refers to a local file."""
     if is_remote(name):
         return admit(name)
     if is_remote(owner):
         if name.startswith("/") or os.pardir in name.split("/"):
-            raise ValueError(f"`{owner}` in object storage names the local path {name!r}")
+            raise ValueError(f"`{owner}` in object storage refers to the local path {name!r}")
         return f"{owner.rpartition('/')[0]}/{name}"
     return os.path.join(os.path.dirname(owner), name)
 

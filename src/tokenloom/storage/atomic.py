@@ -28,7 +28,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 
 @contextmanager
 def storage_errors(action: str, path: str) -> Iterator[None]:
-    """Turns an `OSError` into a `StorageError` that names the action and the file."""
+    """Turns an `OSError` in the block into a `StorageError` with the action and the path."""
     try:
         yield
     except TokenloomError:  # which may be an `OSError`, too
@@ -44,7 +44,7 @@ class PendingFile:
 
     Anything else (an exception, `discard`, garbage collection) removes the file; only a `kill -9` leaves a hidden
     `.NAME.PROCESS-….tmp` file. Of two writers of one path, the last to publish wins. A `durable` file survives a loss
-    of power once published; False is much cheaper, for files that readers validate and that can be made again.
+    of power once published; False is much cheaper, and suits files that readers validate and that can be made again.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
@@ -71,7 +71,7 @@ class PendingFile:
 
     @property
     def readable_path(self) -> str:
-        """The hidden path, until the file is published or discarded."""
+        """The hidden path; valid until the file is published or discarded."""
         if self._hidden_path is None:
             raise self._ended()
         return self._hidden_path
@@ -113,7 +113,7 @@ class PendingFile:
             sync_folder(os.path.dirname(self.path) or ".")
 
     def release(self) -> None:
-        """Gives the sealed hidden file to the caller: this object will not remove it any more."""
+        """Leaves the sealed hidden file to the caller; this object no longer removes it."""
         self._hidden_path = None
 
     def discard(self) -> None:
@@ -147,7 +147,7 @@ def publish_bytes(path: str, data: bytes, *, durable: bool = False) -> None:
 
 
 def remove_pending(prefixes: Iterable[str], *, process: int | str) -> None:
-    """Removes the hidden files of a dead process by prefix; skips folders with a journal, which may list such files."""
+    """Removes hidden files of a dead process by prefix; skips folders with a journal, which may list such files."""
     split = map(os.path.split, prefixes)
     starts = tuple(os.path.join(folder or ".", f".{name}") for folder, name in split)
     for folder in {os.path.dirname(start) for start in starts}:
@@ -231,7 +231,7 @@ def close_lock(descriptor: int) -> None:
 
 
 def is_file_at(descriptor: int, path: str) -> bool:
-    """Returns whether `path` is still the open file."""
+    """Returns whether `path` still refers to the open file."""
     with suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     return False

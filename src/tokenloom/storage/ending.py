@@ -1,4 +1,4 @@
-"""Background work at the end of the interpreter.
+"""Handles background work while the interpreter ends.
 
 Executors refuse new work then, and the interpreter waits for running work. A daemon thread that submits work, or waits
 for a cancelled future, must block until the process has ended; any other thread gets an error.
@@ -38,7 +38,7 @@ def submit(executor: Executor, function: Callable[[], T]) -> Future[T]:
 
 
 def interruptible(call: Callable[[], T]) -> T:
-    """Makes a call that blocks outside of Python so that the main thread still handles signals."""
+    """Makes a call that blocks outside of Python; the main thread can still handle signals meanwhile."""
     return run_in_thread(call).result() if threading.current_thread() is threading.main_thread() else call()
 
 

@@ -33,7 +33,7 @@ _NUM_PIECES = 8  # number of pieces hashed per file; a few suffice, as different
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedFile:
-    """The record of a file (size, modification time, hash of pieces) or of an object (size, etag)."""
+    """The record of a file (size, modification time, sampled hash) or of an object (size, etag)."""
 
     path: str
     num_bytes: int
@@ -43,7 +43,7 @@ class RecordedFile:
 
 
 def record_file(path: str, *, version: FileVersion | None = None) -> RecordedFile:
-    """Returns the record of a file or object now; reads 4 KiB of a file, and compares it with `version` if given."""
+    """Returns the record of a file or object as it is now; reads 4 KiB of a file, which must have the `version`."""
     if is_remote(path):
         remote = RemoteFile(path).version
         return RecordedFile(path=path, num_bytes=remote.num_bytes, etag=remote.etag)
@@ -77,7 +77,7 @@ class Extents:
 
     @property
     def num_bytes(self) -> int:
-        """The end of the last part in bytes, so the size including gaps."""
+        """The size in bytes, including gaps."""
         return int(self.starts[-1] + self.sizes[-1]) if len(self.starts) else 0
 
     @cached_property
@@ -95,17 +95,17 @@ class Extents:
         return self.held_before(offset + length) - self.held_before(offset) == length
 
     def parts_at(self, offsets: Integers) -> Integers:
-        """Returns the part of each offset, or the part before the gap it is in: int64[count]."""
+        """Returns the index of the part that contains each offset, or that precedes its gap: int64[count]."""
         return np.asarray(np.searchsorted(self.starts, offsets, side="right") - 1)
 
     def held_before(self, offset: int) -> int:
-        """Returns the number of bytes of parts before an offset, without gaps."""
+        """Returns the number of bytes before an offset, not counting gaps."""
         starts, sizes, sums = self._lists
         part = bisect.bisect_right(starts, offset) - 1
         return 0 if part < 0 else sums[part] + min(offset - starts[part], sizes[part])
 
     def pieces(self, offset: int, length: int) -> Iterator[tuple[int, int, int]]:
-        """Yields (part, offset within the part, length) for the parts of bytes [offset, offset + length)."""
+        """Yields (index of the part, offset in the part, length) for the parts of bytes [offset, offset + length)."""
         if length == 0:
             return
         first, last = self.parts_at(np.array([offset, offset + length - 1])).tolist()
@@ -117,11 +117,12 @@ class Extents:
 
 
 class ExtentSource(ByteSource):
-    """A `ByteSource` of many files and objects at their places in one range of bytes.
+    """A `ByteSource` that joins files and objects into one range of bytes, each at its range in `extents`.
 
     Local files are compared with their records and mapped into one range of addresses on the first read; starts in
-    `extents` must be multiples of the page size. Each takes two mappings and no descriptor. If `mmap` is False, or one
-    part is an object, each part is opened and compared on its first read. `recorded_in` has the records, for messages.
+    `extents` must be multiples of the page size. Each file takes two mappings and no descriptor. If `mmap` is False, or
+    one part is an object, each part is opened and compared on its first read. `recorded_in`, for messages, has the
+    records.
     """
 
     def __init__(
@@ -136,7 +137,7 @@ class ExtentSource(ByteSource):
         self.files = files
         self.extents = extents
         self.recorded_in = recorded_in
-        self._hint = f"`{recorded_in}` lists it; restore it, or write `{recorded_in}` again"
+        self._hint = f"`{recorded_in}` lists this file; restore the file, or write `{recorded_in}` again"
         self.remote_paths: list[str] = [file.path for file in files if is_remote(file.path)]
         self._is_mapped = mmap and not self.remote_paths
         self._settings = settings
@@ -205,7 +206,7 @@ class ExtentSource(ByteSource):
                 yield error.message
 
     def source(self, part: int) -> ByteSource:
-        """Returns the source of one part after comparing it with its record."""
+        """Returns the source of the part with index `part`, after comparing it with its record."""
         if (source := self._sources.get(part)) is None:
             source = self._sources[part] = self._open(self.files[part])
         return source

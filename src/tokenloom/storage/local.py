@@ -56,7 +56,7 @@ class ByteSource(Protocol):
 
 
 def map_file(path: str) -> Bytes:
-    """Maps a file: a read-only view, uint8[size]. It holds no descriptor; the mapping lives as long as its views."""
+    """Maps a file: a read-only view, uint8[size]. Holds no descriptor; the mapping lives as long as its views."""
     return map_version(path)[0]
 
 
@@ -78,8 +78,8 @@ def map_version(path: str) -> tuple[Bytes, FileVersion]:
 class MappedFile(ByteSource):
     """A file mapped into memory on the first read, or `at_once`. Reads are views; all processes share the page cache.
 
-    `ChangedFileError` if the file to map is not the one that was opened. Once mapped, the file may be renamed or
-    replaced. A truncated file reads as zeros, which a `kernels.Watch` detects.
+    Raises a `ChangedFileError` if the file to map is not the one that was opened. Once mapped, the file may be renamed
+    or replaced. A truncated file reads as zeros, which a `kernels.Watch` detects.
     """
 
     def __init__(self, path: str, *, at_once: bool = False) -> None:
@@ -130,7 +130,7 @@ class PositionalFile(ByteSource):
     """A file read with `pread`, for filesystems where mapping is slow, not supported or limited.
 
     Its descriptor may be closed between reads, as a run reads more files than a process may have open.
-    `ChangedFileError` if another file is found when it is opened again.
+    Raises a `ChangedFileError` if the file has been replaced when it is opened again.
     """
 
     def __init__(self, path: str) -> None:
@@ -177,7 +177,7 @@ def out_of_range(path: str, offset: int, length: int, num_bytes: int) -> Storage
 
 
 def spread_evenly(count: int, most: int) -> Integers:
-    """Returns evenly spaced ascending numbers in [0, count), including both ends: int64[min(count, most)]."""
+    """Returns evenly spaced ascending integers in [0, count), including both ends: int64[min(count, most)]."""
     return np.linspace(0, count - 1, num=min(count, most), dtype=np.int64)
 
 
@@ -211,7 +211,7 @@ def copy_range(
 ) -> None:
     """Copies bytes [offset, offset + length) of a file to the current position of another, in the kernel if possible.
 
-    `version` is required of the source before and after copying. `write_back` starts writing to the disk immediately,
+    The source must have `version` before and after copying. `write_back` starts writing to the disk immediately,
     so that a later `fsync` takes less time. `advance` is called with the number of bytes copied since the last call.
     """
     with storage_errors("open", path):

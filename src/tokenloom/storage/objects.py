@@ -1,4 +1,4 @@
-"""Objects of a store: reads by exact ranges, by cached blocks, ahead of time or from local copies; and writes.
+"""Reads objects of a store by exact ranges, by cached blocks, ahead of time or from local copies; and writes objects.
 
 Announced ranges are fetched in order, within a memory budget and a limit of concurrent requests, and dropped after
 their last use. The ranges of an abandoned loader are dropped when later ranges are read and need the memory.
@@ -107,7 +107,7 @@ class ReadAhead(Generic[T]):
         return len(self._held)
 
     def announce(self, uses: Sequence[tuple[Hashable, Hashable]], make: Callable[[Hashable], Chunk[T]]) -> None:
-        """Announces reads as (key, name of the chunk), in read order; `make` creates the chunk of a new name."""
+        """Announces reads as (read key, chunk name), in read order; `make(name)` creates a chunk with a new name."""
         with self._lock:
             self._turn += 1
             for key, name in uses:
@@ -126,8 +126,8 @@ class ReadAhead(Generic[T]):
     def use(self, keys: Sequence[Hashable], start: int = 0) -> tuple[list[T], bool]:
         """Returns the values of announced reads, beginning at `keys[start]`, and whether a read had to wait.
 
-        Empty if the first read was not announced. Otherwise ends after the reads that are fetched already, or at the
-        last use of a chunk, so that a caller holds at most one dropped chunk.
+        The list is empty if the first read was not announced. It ends before a later read that is not fetched yet, or
+        after the last use of a chunk, so that a caller holds at most one dropped chunk.
         """
         found: list[T] = []
         waited = is_last = False
@@ -214,7 +214,7 @@ class ReadAhead(Generic[T]):
 
 
 def merge_ranges(offsets: Integers, lengths: Integers, *, most_bytes: int) -> list[tuple[int, int, list[int]]]:
-    """Merges byte ranges into requests (start, stop, indices of its ranges) of at most `most_bytes`, by start."""
+    """Merges nearby byte ranges into requests of at most `most_bytes`: (start, stop, indices of ranges), by start."""
     requests: list[tuple[int, int, list[int]]] = []
     order = np.argsort(offsets, kind="stable")
     for number, start, length in zip(order.tolist(), offsets[order].tolist(), lengths[order].tolist(), strict=True):
@@ -329,7 +329,7 @@ def _open_block(path: str, num_bytes: int) -> Bytes | None:
 
 
 class ObjectStorage:
-    """The clients, threads and cache of this process for some settings. Thread-safe; a fork makes its own."""
+    """The clients, threads and cache of this process for one set of settings. Thread-safe; a fork makes its own."""
 
     def __init__(self, settings: ObjectStorageSettings) -> None:
         self.settings = settings
@@ -343,7 +343,7 @@ class ObjectStorage:
 
     @cached_property
     def folder(self) -> str:
-        """The folder of this user's copies and blocks, created on first use."""
+        """The cache folder for objects that only this user may write; created on first use."""
         own = os.path.join(self._cache_path, f"objects-{os.geteuid()}")
         return own_folder(own, hint="set another folder as the cache of object storage")
 
@@ -358,7 +358,7 @@ class ObjectStorage:
         return BlockCache(self.subfolder("blocks"), budget_bytes=self.settings.cache_bytes)
 
     def share(self, num_processes: int) -> None:
-        """Divides the limits of the node among its reading processes, `num_processes` per rank."""
+        """Limits this process to its share of the node's limits if `num_processes` processes read for each rank."""
         num_ranks = os.environ.get("LOCAL_WORLD_SIZE", "")  # set by launchers such as torchrun
         num_processes *= max(1, int(num_ranks)) if num_ranks.isdecimal() else 1
         self.ahead.budget_bytes = self.settings.read_ahead_bytes // num_processes
@@ -409,8 +409,8 @@ class ObjectStorage:
     def _ask(self, address: ObjectAddress, attempt: Callable[[], T], *, may_be_denied: bool = False) -> T:
         """Calls `attempt` until it succeeds or the deadline passes, with doubling pauses and jitter.
 
-        A denied access is retried unless `may_be_denied`: after a granted access, an expired token or a busy server is
-        more likely than wrong credentials.
+        A denied request is retried unless `may_be_denied`: once access was granted, an expired token or a busy server
+        is more likely than wrong credentials.
         """
         passing = (UnavailableError,) if may_be_denied else (UnavailableError, AccessDeniedError)
         started, pause, num_attempts = time.monotonic(), _FIRST_PAUSE_SECONDS, 1
@@ -437,7 +437,7 @@ class ObjectStorage:
             raise StorageError(f"cannot read `{address}`: its storage was closed")
 
     def waiting_for_answer(self, address: ObjectAddress) -> AbstractContextManager[Wait]:
-        """Reports the bucket, and the endpoint of S3, if the `with` block takes long."""
+        """Reports that the bucket (with the S3 endpoint) has not answered if the `with` block takes long."""
         endpoint = s3_endpoint() if address.scheme == "s3" else None
         return waiting_for(f"an answer of `{address.root}`", setting=endpoint and "=".join(endpoint))
 
@@ -455,7 +455,7 @@ def object_storage(settings: ObjectStorageSettings) -> ObjectStorage:
 
 
 def share_budgets(num_processes: int) -> None:
-    """Divides the limits among the processes that read for one rank; this process is one of them."""
+    """Limits this process to its share of all limits if it is one of `num_processes` that read for a rank."""
     global _num_sharers
     with _STORAGES_LOCK:
         _num_sharers = num_processes
@@ -483,7 +483,7 @@ os.register_at_fork(after_in_child=_begin_in_child)
 
 
 class RemoteFile(ByteSource):
-    """One version of an object: by default its current one. Picklable: a copy reads the same version."""
+    """One version of an object, by default the current one. Picklable: a copy reads the same version."""
 
     def __init__(
         self, path: str, settings: ObjectStorageSettings | None = None, version: ObjectVersion | None = None
@@ -536,7 +536,7 @@ class RemoteFile(ByteSource):
     def will_need(self, offsets: Integers, lengths: Integers, *, blocks: Ranges | None = None) -> None:
         """Announces reads in read order; later, read exactly the announced ranges.
 
-        `blocks` gives the starts and stops of a block around each range: then whole blocks are fetched into the cache
+        `blocks` has the start and the stop of a block around each range: then whole blocks are fetched into the cache
         of the node. None fetches only the ranges.
         """
         used, load = np.flatnonzero(lengths), self._fetch

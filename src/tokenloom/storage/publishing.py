@@ -3,13 +3,13 @@
 A journal beside the group, `.NAME.replacing` for the key file NAME, makes several renames one atomic step:
 
 1. All new files are complete, and synced if durable, under hidden names.
-2. The journal appears and lists them. From now on the new group counts.
+2. The journal appears and lists them. From now on the new group is valid.
 3. The old key file is removed (the index of a pair, without which nobody opens the other files).
 4. The other new files are renamed, and old files without a successor are removed.
 5. The new key file is renamed, and the journal is removed.
 
 Several groups share the journal of the first group, in three steps: it is written without files; each other group gets
-a journal that names the first group; the first journal is written again with all files. All groups complete a step
+a journal that refers to the first group; the first journal is written again with all files. All groups complete a step
 before any group takes the next one. The journal of the first group is removed last.
 
 A failure or crash before 2 leaves the old group. After 2, the next process that writes or opens the group continues
@@ -62,7 +62,7 @@ class FileGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """The journal of a replacement of one or more groups; those of other groups than `first` have only this attribute.
+    """The journal that makes a replacement of groups atomic; groups other than `first` have one with only `first`.
 
     `new` maps final paths to hidden names; it is empty until all groups have journals. `gone` are old files to remove.
     """
@@ -136,7 +136,7 @@ def _check_complete(journal: Journal, *, has_begun: bool = False) -> None:
 
 
 def _end_failed(first: str, keys: Sequence[str], old_keys: Sequence[str]) -> Literal["old", "new", "begun"]:
-    """After a failure, finishes the replacement, or withdraws it if no file was moved; returns the state."""
+    """Finishes a failed replacement, or withdraws it if no file was moved; returns the outcome."""
     try:
         if (journal := _read_journal(first)) is not None:
             with suppress(OSError):
@@ -199,7 +199,7 @@ def _finish(journal: Journal, *, durable: bool = True) -> None:
 
 
 def _remove_journals(keys: Sequence[str], first: str) -> None:
-    """Removes the journals of other groups that name `first`."""
+    """Removes those journals of the groups `keys` that refer to the group `first`."""
     for key in keys:
         journal = _read_journal(key)
         if journal is not None and canonical_name(journal.first) == canonical_name(first):
@@ -207,7 +207,7 @@ def _remove_journals(keys: Sequence[str], first: str) -> None:
 
 
 def other_folders(key: str, paths: Iterable[str]) -> list[str]:
-    """Returns the folders of `paths` except that of the key."""
+    """Returns the folders of `paths` except the folder of `key`."""
     # Filesystems keep the order of renames after a loss of power only within one folder.
     home = os.path.dirname(key) or "."
     return [folder for folder in dict.fromkeys(os.path.dirname(path) or "." for path in paths) if folder != home]
@@ -234,7 +234,7 @@ def _read_journal(key: str) -> Journal | None:
         return None
     except UnusableJsonError as error:
         message = f"`{path}`: the journal is damaged: {str(error).removeprefix(': ')}"
-        raise StorageError(message, hint="check the files beside it, then remove it") from error
+        raise StorageError(message, hint="check the files beside the journal, then remove the journal") from error
     return found.renamed(lambda name: os.path.join(os.path.dirname(key), name))
 
 
@@ -250,7 +250,7 @@ def remove_file(path: str) -> None:
 
 
 def recover(key: str) -> bool:
-    """Finishes the replacement of a group if its process died, or waits for it up to 30 s; else returns False."""
+    """Finishes a replacement whose process died, or waits up to 30 s for a running one; False if there is none."""
     if is_remote(key) or not os.path.lexists(journal_path(key)):
         return False
     deadline = time.monotonic() + _PATIENCE_SECONDS
@@ -263,19 +263,19 @@ def recover(key: str) -> bool:
                     raise
             except StorageError as error:
                 message = f"cannot finish the replacement of `{key}` by a process that died: {error}"
-                raise StorageError(message, hint="open it once as a user who may write its folder") from error
+                raise StorageError(message, hint="open it once as a user who can write to its folder") from error
     return True
 
 
 def tidy(key: str) -> None:
-    """Recovers a group, and removes other files of a dead writer; does nothing if a writer is running."""
+    """Recovers a group, and removes what else a dead writer left; does nothing if a writer is running."""
     if not is_remote(key) and any(map(os.path.lexists, (journal_path(key), hidden_path(key, "lock")))):
         with suppress(OutputBusyError):
             OutputLock(key).release()
 
 
 class OutputLock(AbstractContextManager["OutputLock"]):
-    """A lock that excludes other writers of a group until it is released; taking it recovers the group.
+    """A lock that excludes other writers of a group until it is released; taking it also recovers the group.
 
     `OutputBusyError` if another writer, in this or another process, holds the lock. It excludes nobody in object
     storage or, with a warning, on a filesystem without locks. Garbage collection releases it; a fork does not.
@@ -345,7 +345,7 @@ def _owner(descriptor: int) -> str:
 
 
 def _sign(descriptor: int, key: str) -> None:
-    """Writes this process into a lock for messages; removes files of its last holder if that died on this machine."""
+    """Writes process and host into a lock file, for messages; first removes files of a holder that died here."""
     host = socket.gethostname()
     with suppress(OSError):  # the disk may be full, and leftovers only take space
         found = re.fullmatch(rf"process ([0-9]+) on {re.escape(host)}", _owner(descriptor))

@@ -57,7 +57,7 @@ def read_start(path: str, num_bytes: int, *, settings: ObjectStorageSettings | N
 
 
 def _called(folder: str, method: str, settings: ObjectStorageSettings | None = None, *, is_folder: bool = True) -> Any:
-    """Calls a method of the client of an address; returns the parsed address and the result."""
+    """Calls `method` of the client for the address `folder`; returns the parsed address and the result."""
     address = parse_address(folder, is_folder=is_folder)
     storage = object_storage(settings or ObjectStorageSettings())
     with storage.waiting_for_answer(address):
@@ -74,7 +74,7 @@ def names_in(folder: str) -> list[str]:
 
 
 def did_you_mean(path: str, *, suffix: str = "") -> str | None:
-    """Suggests a file for a missing path: one whose name starts the same or differs by a typo; None without any."""
+    """Returns a hint for a missing path: a similar name in its folder, or that the folder is missing; else None."""
     folder, name = os.path.split(path)
     try:
         found = names_in(folder or ".")
@@ -109,7 +109,7 @@ def remove(path: str, *, settings: ObjectStorageSettings | None = None) -> None:
 
 
 def keep_copy(path: str) -> PendingObject | None:
-    """Returns a copy of an object whose `publish` restores it; None if the object does not exist."""
+    """Copies an object, and returns the copy, whose `publish` restores the object; None if there is no object."""
     if not exists(path):
         return None
     kept = PendingObject(path)
@@ -120,8 +120,8 @@ def keep_copy(path: str) -> PendingObject | None:
 class RemoteStream(io.RawIOBase):
     """A binary stream of an object, starting at byte `start`.
 
-    Without `stop`, access is random with one request per read. With it, reading is sequential, with prefetching up to
-    this offset; bytes after it are fetched in small requests when they are read.
+    Without `stop`, access is random with one request per read. With `stop`, reading is sequential, with prefetching up
+    to this offset; later bytes are fetched in small requests when they are read.
     """
 
     def __init__(self, remote: RemoteFile, *, start: int = 0, stop: int | None = None) -> None:

@@ -1,8 +1,8 @@
 """Secrets in addresses, which must not be written, printed, hashed into names or pickled to files.
 
-The query of an `http(s)` address may contain a signature. `admit` removes the query where a user names the address, and
-stores it in this process; clients get it from `query_of` when they send a request. It is valid for its object and for
-the other files of the same dataset.
+The query of an `http(s)` address may contain a signature. `admit` removes the query from an address that a user
+passes, and stores it in this process; clients get it from `query_of` when they send a request. A query is valid for its
+object and for the other files of the same dataset.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def admit(path: str) -> str:
     if "@" in place or (is_odd and "@" in rest):
         host = rest.rpartition("@")[2].partition("/")[0].partition("?")[0]
         hint = "set credentials in the environment variables or files of the store's client, or sign the address"
-        raise ConfigError(f"`{scheme}://…@{host}/…`: the address must not contain user and password", hint=hint)
+        raise ConfigError(f"`{scheme}://…@{host}/…`: the address must not contain a user or password", hint=hint)
     if scheme not in ("http", "https") or "?" not in rest:
         return path
     address, _, query = path.partition("#")[0].partition("?")

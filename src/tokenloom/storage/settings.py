@@ -18,15 +18,15 @@ class ObjectStorageSettings:
     """Cache, limits and deadlines for data in object storage. Limits are per node, for all its processes together.
 
     Attributes:
-        cache_path: local folder for index files and blocks, also in memory (/dev/shm/...), which all processes of a
-            node share (default: $TOKENLOOM_CACHE, else $XDG_CACHE_HOME/tokenloom, else ~/.cache/tokenloom).
+        cache_path: local folder for index files and blocks, which all processes of a node share; may be in memory, in
+            /dev/shm (default: $TOKENLOOM_CACHE, else $XDG_CACHE_HOME/tokenloom, else ~/.cache/tokenloom).
         cache_bytes: limit for all blocks in that folder, in bytes.
         block_bytes: size of a block, and of the largest request, in bytes.
         read_ahead_bytes: limit for prefetched ranges in memory, in bytes.
-        concurrency: most concurrent requests.
+        concurrency: largest number of concurrent requests.
         timeout_seconds: limit for one request.
         deadline_seconds: limit for one read, including all its retries.
-        retries: most retries of one read (default: as many as fit within `deadline_seconds`).
+        retries: largest number of retries of one read (default: as many as fit within `deadline_seconds`).
 
     Raises:
         ConfigError: a number is not positive, or a block does not fit the cache.

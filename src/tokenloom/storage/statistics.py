@@ -36,7 +36,7 @@ class SourceStatistics:
         return self.bytes_fetched / self.bytes_used if self.bytes_used else 0.0
 
     def __add__(self, other: SourceStatistics) -> SourceStatistics:
-        """Returns the sums of both."""
+        """Returns the sum of each field."""
         return SourceStatistics.from_numbers(map(operator.add, self.numbers(), other.numbers()))
 
     def numbers(self) -> tuple[float, ...]:

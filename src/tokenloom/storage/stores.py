@@ -62,7 +62,7 @@ class _Client:
     """Error classes of the library."""
 
     def _problem(self, address: ObjectAddress, error: Any) -> StorageError:
-        """Returns our error for an error of the library."""
+        """Returns the `StorageError` for an error of the library."""
         raise NotImplementedError
 
     @contextmanager
@@ -188,7 +188,7 @@ def s3_endpoint() -> tuple[str, str] | None:
 
 @cache
 def check_endpoint(variable: str, url: str) -> None:
-    """Checks once per process that a server listens, or requests would be retried for minutes; not behind a proxy."""
+    """Checks once per process that a server listens; else requests are retried for minutes. Not behind a proxy."""
     from urllib.request import getproxies, proxy_bypass  # takes 10 ms, which most users do not need
 
     parts = urlsplit(url)
@@ -232,7 +232,7 @@ def _boto3_credentials() -> Any | None:
 
 
 class MultiStorageClient(_Client):
-    """A client for profiles of NVIDIA's multi-storage-client: `msc://profile/key`. Each read takes a second request."""
+    """A client for NVIDIA's multi-storage-client: `msc://profile/key`. Each read takes two requests."""
 
     def __init__(self, _: ObjectAddress, __: ObjectStorageSettings) -> None:
         self._library = require("multistorageclient", extra="msc")
@@ -350,7 +350,7 @@ class HubClient(_Client):
         return {f"{before}/{each.path}": _version_of_file(each) for each in listed if hasattr(each, "blob_id")}
 
     def _place_of(self, address: ObjectAddress) -> tuple[dict[str, str], str]:
-        """Returns the arguments that name a repository in the library, and the path in it ("" for the root)."""
+        """Returns the library's arguments for a repository, and the path in the repository ("" for the root)."""
         place = self._tools.parse_hf_uri(str(address).removesuffix("/"))
         names = {"repo_id": place.id, "repo_type": place.type, "revision": place.revision or "main"}
         return names, place.path_in_repo
@@ -374,13 +374,13 @@ def _version_of_file(file: Any) -> ObjectVersion:
 
 
 def _tag_of(headers: Any) -> str | None:
-    """Returns the hash in an answer of the hub itself; None for the server behind a redirect, whose tags differ."""
+    """Returns the file hash in an answer of the hub; None in that of a server behind a redirect, whose tags differ."""
     tag = headers.get("x-linked-etag") or (headers.get("etag") if "x-repo-commit" in headers else None)
     return None if tag is None else tag.removeprefix("W/").strip('"')
 
 
 def _as_folder(address: ObjectAddress) -> str:
-    """Returns the prefix of all keys in a folder."""
+    """Returns the key prefix of all objects in a folder."""
     return address.key.removesuffix("/") + "/" if address.key else ""
 
 
@@ -405,6 +405,6 @@ def replaced(address: ObjectAddress, *versions: ObjectVersion) -> ReplacedObject
 
 
 def _reason_of(error: object) -> str:
-    """Returns the first line of an error of a library, without secrets."""
+    """Returns the first line of a library's error message, without secrets."""
     text = redacted(str(error)).strip()
     return text.splitlines()[0] if text else type(error).__name__

@@ -24,8 +24,9 @@ with suppress(OSError):
 class FileVersion(NamedTuple):  # four times as fast as a frozen dataclass, of which a start makes two per pair
     """The version of a file when it was opened.
 
-    Versions mean one unchanged file if size and modification time are equal and, within one `namespace`, device and
-    inode too. Some user-space filesystems renumber inodes: then `changed_ns`, which programs cannot set, decides.
+    Two versions are of one unchanged file if size and modification time are equal and, in the same `namespace`, device
+    and inode too. Some user-space filesystems renumber inodes: then `changed_ns`, which programs cannot set, must be
+    equal.
     """
 
     device: int
