@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from fuzz.inputs import Bytes
-from tokenloom.cli.options import byte_count, count, shares
+from tokenloom.cli.options import count, shares
 from tokenloom.datasets.splits import parse_and_normalize_split, split_indices, split_matrix
 from tokenloom.errors import ConfigError
+from tokenloom.numbers import parse_bytes
 
 
 def check(data: bytes) -> None:
@@ -23,7 +24,7 @@ def check(data: bytes) -> None:
         return
     with suppress(ConfigError):
         if kind == 1:
-            assert byte_count(text) >= 1
+            assert parse_bytes(text.strip()) >= 1
         elif kind == 2:
             assert count(text) >= 1
         else:

@@ -127,7 +127,7 @@ def test_a_sound_dataset_is_one_line(capsys, tmp_path, prefix):
 def test_each_problem_is_a_line_that_names_file_and_field(capsys, prefix):
     damage_length(prefix)
     assert run(capsys, "verify", prefix, "--vocab-size", 14)[1].splitlines() == [
-        f"{prefix}: `{prefix}.idx`: expected a length from 0 on, found -5 for sequence 0",
+        f"{prefix}: `{prefix}.idx`: expected a length of at least 0, found -5 for sequence 0",
         f"{prefix}: `{prefix}.bin`: expected tokens below 14 (the vocabulary), found 14",
     ]
 

@@ -100,8 +100,8 @@ FAILED = [
     ("plan --data-path corpus --sequence-length 2", f"'corpus' in the blend: {NO_PAIR}", KEY, "datasetnotfounderror"),
     (
         "pack-report corpus_text_document --max-seqlen-per-dp-cp-rank 4 --dp-size 1",
-        "sub-sample 0 has 7 tokens, but a pack holds 4",
-        *("shorten it, raise `--max-seqlen-per-dp-cp-rank`, or plan with `hybrid_cost_balanced`", "configerror"),
+        "sub-sample 0 has 7 tokens; a pack has at most 4",
+        *("increase `--max-seqlen-per-dp-cp-rank`, or plan with `hybrid_cost_balanced`", "configerror"),
     ),
     (
         "show images --sample 0 --sequence-length 2 --split 1 --tokenizer byte",
@@ -150,7 +150,7 @@ def test_the_tokenizer_is_found_from_another_folder(capsys, folder, monkeypatch)
     assert said(capsys, f"{show} --document 0") == (0, f"{lost}: showing ids\n")
     assert said(capsys, f"{show} {sample}") == (
         1,
-        f"error: {lost}\nhint: name the tokenizer that made the data, such as `--tokenizer tokenizer.json`\n"
+        f"error: {lost}\nhint: pass the tokenizer of the data, such as `--tokenizer tokenizer.json`\n"
         "more: docs/troubleshooting.md#tokenizererror\n",
     )
 
@@ -215,13 +215,17 @@ OF_RUNS = [
     ("replay RUN --from-step 1", 2, SCHEDULE),
     # values that do not exist or do not fit
     ("run amend RUN --at-position 40", 1, "nothing to change"),
-    ("run amend RUN --at-position 101 --weights web=1", 1, "position 101 is behind the end of the run, 100"),
-    ("run amend RUN --at-position 100 --weights web=1", 1, "a stage at the end of the run, position 100, needs a size"),
-    ("run amend RUN --at-position 0 --weights web=1", 1, "position 0 is the first of stage 'main'"),
-    ("run amend RUN --at-position 40 --weights wob=1", 1, "no source of the run\nhint: did you mean `web`?"),
+    ("run amend RUN --at-position 101 --weights web=1", 1, "position 101 out of range: the run has 100 samples"),
+    (
+        "run amend RUN --at-position 100 --weights web=1",
+        1,
+        "a new stage at the end of the run, position 100, needs a size",
+    ),
+    ("run amend RUN --at-position 0 --weights web=1", 1, "position 0 is where stage 'main' begins"),
+    ("run amend RUN --at-position 40 --weights wob=1", 1, "not a source of the run\nhint: did you mean `web`?"),
     ("run amend RUN --at-position 40 --weights web=1 --add-source more=data/none", 1, "none"),
-    ("run amend RUN --at-position 40 --grow", 1, "no new pairs in `data`"),
-    ("run amend RUN --at-position 40 --sequence-length 4096", 1, "a sample has 4096 tokens, got 960"),
+    ("run amend RUN --at-position 40 --grow", 1, "nothing to grow: "),
+    ("run amend RUN --at-position 40 --sequence-length 4096", 1, "must be at least one sample, 4096, got 960"),
     ("run amend RUN --at-position 40 --sequence-length 3500 --samples 9", 1, "0 samples of 3500 tokens"),
     ("run lock none.toml", 1, "none.toml"),
     ("run check none.toml", 1, "none."),
@@ -229,7 +233,7 @@ OF_RUNS = [
     ("run diff RUN none.lock", 1, "none.lock"),
     ("run diff RUN RUN --until-position 101", 1, "position 101 out of range: the longer run has 100 samples"),
     ("run plan RUN --start 2026-12-01", 1, "--start needs --tokens-per-second"),
-    ("run plan RUN --batch-size-schedule 5:3", 1, "begins at 5, not at 0"),
+    ("run plan RUN --batch-size-schedule 5:3", 1, "must start at 0, got 5"),
     ("ledger RUN --until-position 101", 1, "position 101 out of range: the run has 100 samples"),
     ("show --run RUN --position 100", 1, "position 100 out of range: the run has 100 samples"),
     ("deny RUN --document web:300 --from-position 5", 1, "document `web:300` out of range: the source has 100"),

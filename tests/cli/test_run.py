@@ -83,7 +83,7 @@ def test_json_tells_what_moved(path, capsys):
     path.write_text(RUN.replace("web = 3", "web = 2"))
     status, out, err = run(capsys, "run", "lock", path, "--json")
     assert (status, out) == (1, "")
-    assert "pass the number of consumed samples" in err
+    assert "pass `--consumed-samples N`" in err
     told = record(capsys, "run", "lock", path, "--consumed-samples", 0)
     assert told["written"] is True
     assert told["changes"]["new_segments"][0]["weights"] == {"web": 2, "code": 1}
@@ -360,7 +360,7 @@ def test_another_digest_is_told(path, capsys):
     [
         (("--expect", f"1:0123456789abcdef:0-40:{'0' * 32}"), "found one of 0123456789abcdef"),
         (("--expect", "{}", "--to-position", 30), "expected a digest of positions 0-30, found one of 0-40"),
-        (("--expect", "{}x"), "is no digest of what was read"),
+        (("--expect", "{}x"), "is not a digest such as 1:RUN:START-STOP:"),
         (("--to-position", 101), "range 0-101 out of range: "),
     ],
 )

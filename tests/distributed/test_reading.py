@@ -42,7 +42,7 @@ def told(outcomes):
 )
 def test_ranks_that_lie_are_named(run, dataset, tmp_path, options, ranks, positions, batch):
     message = told(run("read_and_check", folder=str(tmp_path), **options))
-    expected = f"{ranks} read other tokens than the data hold at positions {positions}, batch {batch} {LAST}"
+    expected = f"{ranks} read tokens that differ from the data at positions {positions}, batch {batch} {LAST}"
     assert message.startswith(expected)
 
 

@@ -68,7 +68,7 @@ def test_losses_of_other_shapes_are_refused(tmp_path, positions, losses, found):
 
 
 def test_invalid_losses_folders_are_refused(tmp_path):
-    with pytest.raises(ConfigError, match="`path`: must be a local folder, got the address 's3://bucket/losses'"):
+    with pytest.raises(ConfigError, match="`path`: must be a local folder, got the URL 's3://bucket/losses'"):
         LossRecorder("s3://bucket/losses")
     with pytest.raises(DatasetNotFoundError, match=r"no losses folder `.*/none`"):
         read_losses(str(tmp_path / "none"), [1])

@@ -298,7 +298,7 @@ def test_step_schedules(text, seq_length, sizes):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "is empty: give at least one"),
+        ("", "`sizes` is empty"),
         ("5:4", "the consumed samples of .*: must be in .0, 1., got 5"),
         ("0:4 8", "'8'"),
         ("0:4 nan:8", "'nan:8'"),

@@ -53,7 +53,7 @@ class _Order(StoredOrder):
             self.source.world.call(f"builds {name}")
             yield name, array.copy()
 
-    def misfit(self, arrays: object) -> None:
+    def mismatch(self, arrays: object) -> None:
         pass
 
 

@@ -163,7 +163,7 @@ class _Jobs:
 
 
 class _Book:
-    def tell(self, number: int, counts: Counts, *, is_done: bool = False) -> None:
+    def update(self, number: int, counts: Counts, *, is_done: bool = False) -> None:
         pass
 
 

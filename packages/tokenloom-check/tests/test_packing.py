@@ -49,7 +49,7 @@ def test_long_samples_need_hybrid_groups():
     refused = {row.scheduler: row.refused for row in report.rows}
     assert (refused.pop("hybrid_cost_balanced"), refused.pop("default_dynamic_cp")) == (None, None)
     assert refused.pop("padded") == "the longest sub-sample has 60 tokens, but a pack holds 8"
-    assert all(text.startswith("sub-sample 0 has 60 tokens, but a pack holds 8") for text in refused.values())
+    assert all(text.startswith("sub-sample 0 has 60 tokens; a pack has at most 8") for text in refused.values())
 
 
 def test_costs_of_groups_are_shared():

@@ -49,7 +49,7 @@ def test_failures_are_reported(capsys):
     [
         (["absent"], "no file absent: LOADER is FILE.py:FUNCTION, MODULE:FUNCTION or a program"),
         (["a.b:make", "--arguments=x"], "--arguments is for programs only"),
-        (["a.b:make", "--world-sizes", "1,x"], "`--world-sizes`: 'x' is no whole number"),
+        (["a.b:make", "--world-sizes", "1,x"], "`--world-sizes`: 'x' is not an integer"),
         (["a.b:make", "--kill-at", "24"], "--kill-at must be below --batches 24, got 24"),
         (["a.b:make", "--samples", "some"], "--samples must be FILE.py:FUNCTION or MODULE:FUNCTION, got 'some'"),
         (["a.b:make", "--state-of", "auto"], "--state-of must be FILE.py:FUNCTION or MODULE:FUNCTION, got 'auto'"),

@@ -78,7 +78,7 @@ def test_samples_match_the_slow_reference(tmp_path, retrieved, num_neighbors, bl
 @pytest.mark.parametrize("prefixes", [pytest.param(["books"], marks=pytest.mark.slow), ["books", "more", "again"]])
 def test_all_ways_to_read_samples_agree(tmp_path, prefixes):
     dataset, _ = make(tmp_path, prefixes=prefixes, num_samples=7)
-    assert "worker processes give the samples" in check_dataset(dataset).passed
+    assert "worker processes yield the samples" in check_dataset(dataset).passed
     batch = dataset.batch(range(len(dataset)))
     for position in range(len(dataset)):
         sample = dataset.sample(position)

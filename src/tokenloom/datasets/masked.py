@@ -392,7 +392,7 @@ def _accepts_separate_masks(te_version: str | None) -> bool:
     if version >= _SEPARATE_MASKS_FOR_ALL:
         return True
     if version < _SEPARATE_MASKS_AT_ALL and enabled:
-        message = f"Transformer Engine {te_version} runs T5 only without flash and fused attention, got {enabled[0]}=1"
+        message = f"Transformer Engine {te_version} only runs T5 without flash and fused attention, got {enabled[0]}=1"
         raise ConfigError(message, hint="set NVTE_FLASH_ATTN=0 and NVTE_FUSED_ATTN=0, or upgrade to 1.7 or newer")
     return bool(enabled)
 

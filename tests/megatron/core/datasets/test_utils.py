@@ -33,6 +33,6 @@ def test_blends_equal_megatrons(blend):
 
 
 def test_some_entries_are_no_weights():
-    with pytest.raises(ConfigError, match="must be weights and prefixes by turns"):
+    with pytest.raises(ConfigError, match="must be alternating weights and prefixes"):
         utils.get_blend_from_list(["1", "a", "x", "b"])
     assert utils.get_blend_from_list([["1", "a"], ["0.5", "b"]]) == (["a", "b"], [1.0, 0.5])

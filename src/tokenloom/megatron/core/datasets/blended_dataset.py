@@ -50,7 +50,7 @@ class BlendedDataset(blended.BlendedDataset, torch.utils.data.Dataset[Any]):  # 
 
     def _assign(self, arrays: dict[str, Any]) -> None:
         """Replaces the given arrays and keeps the other."""
-        index, sample_index = self._everything()
+        index, sample_index = self._all_located()
         self.order = self._given_order(**{"dataset_index": index, "dataset_sample_index": sample_index, **arrays})
 
     def _given_order(self, dataset_index: NDArray[Any], dataset_sample_index: NDArray[Any]) -> GivenBlendOrder:
