@@ -332,7 +332,7 @@ def test_the_tools_line_gives_what_our_own_options_give(files, capsys):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (f"data.txt --input data.txt {GPT2}", "INPUT and --input both name inputs"),
+        (f"data.txt --input data.txt {GPT2}", "INPUT and --input both set the inputs"),
         ("--input data.txt --tokenizer byte --tokenizer-type GPT2BPE", "--tokenizer and --tokenizer-type both"),
         ("--input data.txt --tokenizer byte --tokenizer-model x", "--tokenizer and --tokenizer-model both"),
         ("--input data.txt --tokenizer-type GPT2BPE", "needs --vocab-file and --merge-file"),

@@ -1,4 +1,4 @@
-"""The `tokenloom` command line: modules parse options, call other rooms and print results."""
+"""The `tokenloom` command line: its modules parse options, call other packages and print the results."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ class TrainerOptions(RunOptions):
             return super().wanted_sizes()
         if others := [name for name in ("valid_samples", "test_samples") if getattr(self, name) is not None]:
             options = " and ".join(f"--{each[0].replace('_', '-')}" for each in (others, named))
-            refuse(f"{options} both set the number of samples", hint="give only one of them")
+            refuse(f"{options} both set the number of samples", hint="pass only one of them")
         from tokenloom.megatron.args import train_valid_test_num_samples
 
         values = vars(self) | {
@@ -217,7 +217,7 @@ def prepare_cache(options: CacheOptions) -> Answer:
     from tokenloom.megatron.args import sequences_from_args, tokenizer_from_args
 
     if options.mock_data:
-        refuse("--mock-data has no indices to build", hint="give datasets with --data-path")
+        refuse("--mock-data has no indices to build", hint="pass datasets with --data-path")
     dataset_class, config_class = _KINDS[options.dataset]
     sizes, tokenizer = options.wanted_sizes(), None
     if options.tokenizer_type is None:

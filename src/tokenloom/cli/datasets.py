@@ -141,7 +141,7 @@ class DatasetOptions:
 
     def __post_init__(self) -> None:
         if sum(map(bool, (self.prefixes, self.input, self.list))) != 1:
-            refuse_usage("give exactly one of PREFIX…, --input and --list")
+            refuse_usage("pass exactly one of PREFIX…, --input and --list")
 
     def input_prefixes(self) -> Sequence[str]:
         if self.input:

@@ -1,8 +1,8 @@
 """Prints errors, warnings and progress to stderr.
 
-Messages of other rooms name Python settings, such as `` `restart=True` `` or `` `memory_bytes` ``. This module replaces
-them by options of the running command, such as `` `--restart` ``. If a hint offers alternatives, those that name a
-setting without an option are removed.
+Messages of other packages name Python settings, such as `` `restart=True` `` or `` `memory_bytes` ``. This module
+replaces them by options of the running command, such as `` `--restart` ``. If a hint offers alternatives,
+those that name a setting without an option are removed.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def error_lines(error: errors.TokenloomError, parser: argparse.ArgumentParser) -
     lines = [f"error: {in_options(error.message, parser)}"]
     hint = None if error.hint is None else hint_in_options(error.hint, parser)
     if _MISSING_KEY.search(error.message) and "keys" in _actions_of(parser):
-        hint = f"give the key of the texts with `--json-keys`, or {hint}"
+        hint = f"pass the key of the texts with `--json-keys`, or {hint}"
     if hint is not None:
         lines.append(f"hint: {hint}")
     name = next(each.__name__ for each in type(error).__mro__ if vars(errors).get(each.__name__) is each)

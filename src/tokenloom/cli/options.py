@@ -2,7 +2,7 @@
 
 Each field of a dataclass is an option: its type gives the allowed values, its docstring the help. A command is a
 function whose argument `options` is such a dataclass; its module is imported when the command runs. A command can nest
-the settings classes of other rooms:
+the settings classes of other packages:
 
     @dataclass(frozen=True, kw_only=True)
     class Options:
@@ -51,11 +51,11 @@ Position = typing.Annotated[int, "position"]
 
 
 class Step(int):
-    """A step of a run that was given where a position is expected; it stands for the step's first position."""
+    """A step of a run, passed where a position is expected; it means the first position of the step."""
 
 
 class UsageError(Exception):
-    """Options contradict each other; the command exits with status 2, like after a parse error."""
+    """Options contradict each other; the command exits with status 2, as after a parse error."""
 
 
 def refuse_usage(message: str) -> NoReturn:
@@ -72,9 +72,9 @@ class Written:
         metavar: placeholder of the value in the help.
         parse: converts the text of an argument to the value.
         help: help text; default: the docstring of the field.
-        show: formats the default value for the help.
+        show: formats the default value for the help text.
         choices: allowed texts.
-        is_positional: makes a positional argument; if `names` are given too, the user types one of both.
+        is_positional: makes a positional argument; with `names`, the user passes either the argument or the option.
         is_hidden: leaves the option out of the help.
         is_repeated: the user repeats the option, once per value.
         group: title of the help group of this field, or of the fields of a nested class; replaces `GROUP`.
@@ -162,9 +162,9 @@ def split_weights(text: str) -> str:
 
 
 def named_values(text: str, what: str, value: str, *, hint: str) -> Iterator[tuple[str, str, str]]:
-    """Yields (name, value, location for messages) of each item of NAME=VALUE,…; raises for a missing or repeated name.
+    """Yields (name, value, location for messages) of each item of NAME=VALUE,…; a missing or repeated name is an error.
 
-    `what` and `value` name both in error messages.
+    `what` and `value` are the words for name and value in error messages.
     """
     names = set()
     for item in items_of(text):
@@ -198,7 +198,7 @@ def declare(
     Class attributes refine the options:
         GROUP: title of the help group of the class's own fields.
         EITHER: tuples of mutually exclusive fields.
-        ONE_OF: tuples of fields, at least one of which is required, by the text that reports them as missing.
+        ONE_OF: tuples of fields of which at least one is required, by the text that reports none of them.
         WITHOUT_EFFECT: options to accept and ignore, by reason, as `--flag --option=N --several=N…`; not in the help.
 
     Returns a function that builds the dataclass from the parsed options; it raises `ConfigError` for invalid values.
@@ -257,7 +257,7 @@ class _IgnoreOption(argparse.Action):
 
 
 def arguments_of(options: object, function: Callable[..., Any], **others: Any) -> dict[str, Any]:
-    """Returns the options that are parameters of a function or class as keyword arguments; `others` override them."""
+    """Returns keyword arguments of a function or class: the options that are its parameters, and `others`."""
     names = inspect.signature(function).parameters
     return {name: value for name, value in vars(options).items() if name in names} | others
 
@@ -348,7 +348,7 @@ class CommandParser(argparse.ArgumentParser):
 
     Attributes:
         groups: the subcommands.
-        one_of: destinations, at least one of which is required, by the text that reports them as missing.
+        one_of: destinations of which at least one is required, by the text that reports none of them.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -517,7 +517,7 @@ def build_parser(names: Iterable[str] | None = None) -> CommandParser:
 
 
 def did_you_mean(words: str | Iterable[str], known: Iterable[str]) -> str | None:
-    """Returns a question such as "did you mean `--tokenizer`?"; None if no known word is similar."""
+    """Returns a hint such as "did you mean `--tokenizer`?"; None if no known word is similar."""
     from difflib import get_close_matches
 
     names, guesses = list(known), dict[str, None]()

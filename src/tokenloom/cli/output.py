@@ -145,9 +145,9 @@ def table(
 
 
 def facts_lines(title: str, facts: Mapping[str, Any], *, most: int | None = MOST_ROWS) -> Iterator[str]:
-    """Yields the lines of facts, see `HasFacts`: names and values as a table, then each list as a table, then problems.
+    """Yields the lines of a summary (see `HasFacts`): names and values as a table, each list as a table, then problems.
 
-    Nested mappings are flattened to "outer inner" names. A fact that is None is left out; a nested None is "none".
+    Nested mappings are flattened to "outer inner" names. A value of None is left out; a nested None is "none".
     """
     plain: list[tuple[str, Any]] = []
     tables: dict[str, Any] = {}
@@ -184,7 +184,7 @@ def _cell(value: Any) -> Any:
 
 
 def look_of(*, ids: bool = False, most_tokens: int | None = None) -> Look:
-    """Returns the layout of tokens on stdout: a terminal gets about one screen per document, a pipe all tokens."""
+    """Returns how to print tokens to stdout: about one screen per document on a terminal, all tokens in a pipe."""
     from rich.console import Console
 
     from tokenloom.inspect.shown import Look
@@ -209,7 +209,7 @@ class StoppedBySignal(KeyboardInterrupt):
 def raise_signals() -> Iterator[None]:
     """Raises `StoppedBySignal` on the first SIGTERM or SIGHUP in the `with` block, and ignores later ones.
 
-    Closed terminals and service managers send several at once. Signals that are handled or ignored already stay so.
+    Closed terminals and service managers send several at once. Signals that are already handled or ignored stay so.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

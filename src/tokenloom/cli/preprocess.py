@@ -85,7 +85,7 @@ class TokenizerOptions(ReferenceTokenizer):
         tokenizer_kind: kind of tokenizer; auto detects it from the content of the file.
         tiktoken_pattern: regular expression with which tiktoken splits words, or r50k, p50k, cl100k, o200k (default:
             from PATH.json, or known for published files); v1 or v2 for a TikTokenizer.
-        eod_token: end-of-document token, if the tokenizer defines none.
+        eod_token: end-of-document token if the tokenizer defines none.
     """
 
     ONE_OF: ClassVar[Any] = {
@@ -101,12 +101,12 @@ class TokenizerOptions(ReferenceTokenizer):
     eod_token: str | None = None
 
     def load_tokenizer(self, *, bos_token: str | None = None) -> TextTokenizer:
-        """Loads the tokenizer; `bos_token` is its begin-of-document token, if it defines none."""
+        """Loads the tokenizer; `bos_token` is its begin-of-document token if the tokenizer defines none."""
         from tokenloom.tokenizers.load import load_tokenizer
 
         if self.tokenizer is not None and (self.tokenizer_type or self.tokenizer_model):
             other = "--tokenizer-type" if self.tokenizer_type else "--tokenizer-model"
-            refuse(f"--tokenizer and {other} both name a tokenizer", hint="give only one of them")
+            refuse(f"--tokenizer and {other} both set the tokenizer", hint="pass only one of them")
         if self.tokenizer_type is None:
             for name in ("vocab_file", "merge_file", "vocab_size"):
                 if getattr(self, name) is not None:
@@ -225,7 +225,7 @@ class TextOptions(TokenizerOptions, JobOptions, JsonOption):
         partitions: number of processes, which share --workers.
         lang: language for --split-sentences; split texts in other languages yourself, into lists of sentences.
         dataset_impl: output format; there is only one.
-        bos_token: begin-of-document token, if the tokenizer defines none.
+        bos_token: begin-of-document token if the tokenizer defines none.
         dry_run: show how the first N documents are tokenized, write nothing.
         json: print one JSON object: num_files, num_ignored, num_shards, num_shards_reused, was_complete, num_documents,
             num_duplicates, num_blank_lines, num_rejected, rejected_paths, num_text_bytes, num_tokens, dtype, engine,
@@ -267,12 +267,12 @@ def preprocess(options: TextOptions) -> Answer:
 
 
 def _apply_megatron_options(options: TextOptions) -> TextOptions:
-    """Replaces the options of Megatron's tool by ours."""
-    settings, hint = options.settings, "give only one of them"
+    """Replaces the options of Megatron's tool by tokenloom's options."""
+    settings, hint = options.settings, "pass only one of them"
     if options.has_template:
         settings = replace(settings, template_tokens=True)
     if options.inputs and options.named_inputs:
-        refuse("INPUT and --input both name inputs", hint=hint)
+        refuse("INPUT and --input both set the inputs", hint=hint)
     if options.named_inputs and settings.input_format is None and not any(map(os.path.isdir, options.named_inputs)):
         from tokenloom.inputs.find import formats_by_name
 

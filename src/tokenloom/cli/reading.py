@@ -121,7 +121,7 @@ class ShowOptions(SampleOptions, JsonOption):
 
     def __post_init__(self) -> None:
         if (self.run_path is None) == (self.prefix is None):
-            refuse_usage("give either a PREFIX or --run")
+            refuse_usage("pass either PREFIX or --run")
         if (self.run_path is None) != (self.position is None):
             refuse_usage("--run and --position must be given together")
         if self.holdout and self.run_path is None:
@@ -213,7 +213,7 @@ def _span_table(rows: Sequence[Row], *more: str, origins: bool = False) -> Itera
 
 
 def _state_of(row: Row) -> object:
-    """Returns the text of a span's last column: its loss per token, or whether it is denied or was read."""
+    """Returns the last column of a span's line: the loss per token, or whether the span is denied or was read."""
     if row["denied"]:
         return "denied"
     if row.get("loss") is not None:
@@ -360,7 +360,7 @@ def trace(options: TraceOptions) -> Iterator[Answer]:
 
 
 def _position_chunks(options: TraceOptions, topology: Topology | None, end: int) -> Iterator[NDArray[np.int64]]:
-    """Yields the positions that the options name, in chunks; raises for positions, steps or ranks out of range."""
+    """Yields the positions that the options select, in chunks; a position, step or rank out of range is an error."""
     ranges, steps, ranks = ([*chain(*given)] for given in (options.position, options.step, options.rank))
     num_ranks, what = options.data_parallel_size, "the held-out part" if options.holdout else "the run"
     if ranks and num_ranks and (largest := max(each.stop for each in ranks) - 1) >= num_ranks:
@@ -390,7 +390,9 @@ def _worst(
     """Returns the documents with the largest share of the loss, NaN first, and the command that denies them."""
     if (folder := _open_losses(opened, options.losses)) is None:
         message = f"no folder `losses` beside `{opened.path}`"
-        raise DatasetNotFoundError(message, hint="record losses with `LossRecorder` and give their folder by --losses")
+        raise DatasetNotFoundError(
+            message, hint="record losses with `LossRecorder`, and pass their folder with --losses"
+        )
     losses = span_losses(opened, folder, positions.tolist())
     table = opened.trace(positions).with_origins(origins)
     documents: dict[tuple[str, int], Row] = {}
@@ -416,7 +418,7 @@ def _worst(
 
 
 def _open_losses(opened: Run, path: str | None) -> str | None:
-    """Returns the folder of losses, `path` or the one beside `run.toml`; reports torn files in it."""
+    """Returns the folder of losses, `path` or the one beside `run.toml`; reports incomplete files in it."""
     folder = losses_folder(opened, path)
     for file in () if folder is None else torn_files(folder):
         say(f"`{file}`: its last record is incomplete and ignored")
@@ -453,7 +455,7 @@ def _worst_lines(
 
 
 def _deny_lines(options: BatchSizes, opened: Run, documents: Sequence[Row], first: int) -> Iterator[str]:
-    """Yields the command that denies documents, starting at `first` or at the first unconsumed position."""
+    """Yields the lines of a command that denies documents from `first` or the first unconsumed position on."""
     position = max(first, opened.lock.consumed)
     arguments: list[object] = ["--from-position", position]
     if (sizes := options.batch_sizes(opened.lock)) is not None:
@@ -499,7 +501,7 @@ def when(options: WhenOptions) -> Iterator[Answer]:
     topology = options.topology(opened.lock)
     stop = options.position_of(options.until_position, opened.lock)
     if stop is None and opened.num_samples is None:
-        refuse(f"`{options.run_path}` has no end", hint="give --until-position or --until-step")
+        refuse(f"`{options.run_path}` is endless", hint="pass --until-position or --until-step")
     matches = _matches_of(options, opened)
     origins = SourceOrigins(opened.lock)
     folder, consumed, documents = _open_losses(opened, options.losses), opened.lock.consumed, sorted(matches)
@@ -557,7 +559,7 @@ def _matches_of(options: WhenOptions, opened: Run) -> Matches:
     if resolved.unknown_pairs:
         say(origins_missing(resolved.unknown_pairs))
     if options.text_file is not None:
-        text = read_text(options.text_file, missing="give a file with the text")
+        text = read_text(options.text_file, missing="pass a file with the text")
         texts = [text, text.removesuffix("\n"), text.removesuffix("\r\n"), f"{text}\n"]
         same_texts, missing = find_whole_texts(lock, texts)
         if missing:
@@ -724,12 +726,12 @@ def _wanted_ranges(options: ReplayOptions, opened: Run, name: str) -> list[tuple
         if not given:
             refuse(f"`{options.expect_file}` has no digests")
         if (start, stop) != (None, None):
-            refuse_usage("--expect-file contains the positions: give no others")
+            refuse_usage("--expect-file contains the positions: pass no others")
         return [(each, each.digest.hexdigest()) for each in given]
     if options.expect is None or re.fullmatch("[0-9a-f]{32}", options.expect):  # a sum without its range
         stop = opened.num_samples if stop is None else stop
         if stop is None:
-            refuse_usage("the run has no end: give --to-position or --to-step")
+            refuse_usage("the run is endless: pass --to-position or --to-step")
         if (start := start or 0) > stop:
             refuse(f"range {start}-{stop} ends before it starts")
         return [(RangeDigest(run=name, start=start, stop=stop), options.expect)]
@@ -742,6 +744,6 @@ def _wanted_ranges(options: ReplayOptions, opened: Run, name: str) -> list[tuple
 
 def _parse_digest(text: str, name: str) -> RangeDigest:
     if (digest := RangeDigest.parse(text)).run != name:
-        hint = "give the run.toml of that run: runs differ in seed, order or initial data"
+        hint = "pass the run.toml of that run: the two runs differ in seed, order or initial data"
         refuse(f"expected a digest of run {name}, found one of {digest.run}", hint=hint)
     return digest

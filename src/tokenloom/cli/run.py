@@ -133,7 +133,7 @@ def run_init(options: InitOptions) -> Answer:
     given = {"data": data, "weights": weights, "settings": taken.settings, **others}
     text = draft_text(**arguments_of(options, draft_text, path=options.output, **given))
     if os.path.lexists(options.output) and not options.overwrite:
-        refuse(f"`{options.output}` exists", hint="give another name with --output, or --overwrite to replace it")
+        refuse(f"`{options.output}` exists", hint="pass another name with --output, or --overwrite to replace it")
     make_folder_of(options.output)
     with open_pending(options.output) as file:
         file.write(text.encode())
@@ -241,7 +241,7 @@ def _answer(
 
 
 def _segment(lock: RunLock, segment: LockedSegment, *, as_text: bool = False) -> dict[str, Any]:
-    """Returns the facts of a segment; weights are a mapping by source, or a text of the largest shares."""
+    """Returns the values of a segment to print; weights are a mapping by source, or a text of the largest shares."""
     weights: Any = {lock.sources[source].name: weight for source, weight in segment.weights}
     if as_text:
         total, ranked = sum(weights.values()), sorted(segment.weights, key=lambda each: (-each[1], each[0]))
@@ -265,7 +265,7 @@ class AmendOptions(RunPath, BatchSizes):
         tokens: total tokens of the stage, such as 50B.
         samples: total samples of the stage.
         add_source: a new source, such as books='data/books/*'; may be repeated.
-        deny: a file of documents to deny, such as web:12345, one per line.
+        deny: a file that lists documents to deny, such as web:12345, one per line.
         grow: add new pairs that match the sources' globs.
         dry_run: print the changes, write nothing.
         json: print one JSON object: path, written, position, diff, and the keys of `run lock`.
@@ -294,7 +294,7 @@ def run_amend(options: AmendOptions) -> Answer:
     assert position is not None  # required by the options
     sources = dict(options.add_source)
     if len(sources) < len(options.add_source):
-        refuse("--add-source names a source twice", hint="list all data of a source in run.toml")
+        refuse("--add-source has the same source twice", hint="list all data of a source in run.toml")
     others = {"position": position, "sources": sources, "denied": options.deny, "grows": options.grow}
     amendment = Amendment(**arguments_of(options, Amendment, **others))
     amended = amend_run(options.run_path, amendment, write=not options.dry_run)
@@ -454,7 +454,7 @@ class _Schedule:
         self._speed, self._start = options.tokens_per_second, options.start
 
     def facts(self, position: int | None) -> dict[str, Any]:
-        """Returns `step`, `seconds` and `date` of a position, those that the options determine."""
+        """Returns `step`, `seconds` and `date` of a position, as far as the options determine them."""
         facts: dict[str, Any] = {}
         if position is not None and self._sizes is not None:
             facts["step"] = self._sizes.step_of_position(position)
@@ -466,7 +466,7 @@ class _Schedule:
                 try:
                     facts["date"] = self._start + timedelta(seconds=facts["seconds"])
                 except OverflowError:
-                    hint = "give --tokens-per-second as tokens per second over all ranks"
+                    hint = "pass --tokens-per-second as tokens per second over all ranks"
                     refuse(f"the date of position {position} is after the year 9999", hint=hint)
         return facts
 
@@ -512,7 +512,7 @@ def ledger(options: LedgerOptions) -> Answer:
     opened = Run.open(options.run_path)
     position = options.position_of(options.until_position, opened.lock)
     if position is None and opened.num_samples is None:
-        refuse_usage("the run has no end: give --until-step or --until-position")
+        refuse_usage("the run is endless: pass --until-step or --until-position")
     counts = opened.ledger(until=position)
     record = {"run": opened.identity, **counts.as_json()}
     return Answer(record, _ledger_lines(options.run_path, counts), 1 if counts.balance else 0)

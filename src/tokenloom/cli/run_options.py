@@ -128,7 +128,7 @@ class RunOptions(SizeOptions, DataOptions):
         return wanted
 
     def run_settings(self, kind: type[BlendedMegatronDatasetConfig] = BlendedMegatronDatasetConfig) -> dict[str, Any]:
-        """Returns the options that are settings of the configuration class `kind`, by name."""
+        """Returns by name the options that are settings of the configuration class `kind`."""
         data = self.data_settings()
         split = self.split or (None if "blend_per_split" in data else "969,30,1")
         return arguments_of(self, kind, split=split, **data)
@@ -220,6 +220,6 @@ def stage_of(name: str) -> str:
 
 
 def difference(path: str, amended: Amended, *, after: str = "after") -> list[str]:
-    """Returns the change of `run.toml` as lines of a unified diff."""
+    """Returns the changes of `run.toml` as lines of a unified diff."""
     texts = amended.before.splitlines(), amended.after.splitlines()
     return list(difflib.unified_diff(*texts, f"{path} before", f"{path} {after}", n=1, lineterm=""))
