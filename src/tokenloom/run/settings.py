@@ -217,7 +217,7 @@ def read_run(path: str | os.PathLike[str]) -> RunSettings:
 def name_of(value: Any) -> str:
     name = text(value)
     if name.strip() != name or not name.isprintable() or len(name) > 200:
-        refuse("a name of at most 200 printable characters without blanks around it", name)
+        refuse("a name of at most 200 printable characters without leading or trailing blanks", name)
     return name
 
 
