@@ -90,7 +90,7 @@ class Build(Generic[T]):
             lowest rank that needs the result builds it.
         builders: "rank0": one rank builds. "node": one rank per host builds. "auto": one rank builds, then one rank of
             each other host, which builds only what it does not find in its folder.
-        describe: returns values that must be the same on all ranks, given the result of `is_built_on_rank`.
+        describe: called with the result of `is_built_on_rank`; returns values that must be the same on all ranks.
     """
 
     work: Callable[[], T]
@@ -146,7 +146,7 @@ def _no_answers(records: list[Record]) -> list[Record]:
 
 
 def _choose_builders(kind: str, records: list[Record]) -> list[Record]:
-    """Returns the turn of each rank; ranks with the same turn work at the same time."""
+    """Returns the turn in which each rank builds; ranks with the same turn build at the same time."""
     if all(record["has"] for record in records):
         return [{"turn": None, "num_turns": 0} for _ in records]
     needing = [rank for rank, record in enumerate(records) if record["wanted"]]
@@ -165,7 +165,7 @@ def _choose_builders(kind: str, records: list[Record]) -> list[Record]:
 def _same_on_all(
     step: str, work: Callable[[], tuple[Record, Description]], decide: Decision = _no_answers
 ) -> Rounds[Record]:
-    """Yields a round and returns its answer; if ranks have different descriptions, a second round raises."""
+    """Yields a round and returns its answer; if ranks have different descriptions, a second round raises the error."""
     description: Description = {}
 
     def digested() -> Record:
@@ -183,7 +183,7 @@ def _same_on_all(
 
 
 def _compare(decide: Decision, records: list[Record]) -> list[Record]:
-    """Calls `decide` if all digests are the same; else selects one rank per digest to report its description."""
+    """Calls `decide` if all digests are the same; else asks one rank per digest for its description."""
     digests = [record["digests"] for record in records]
     kinds: dict[str, list[list[int]]] = {}
     for topic in dict.fromkeys(topic for each in digests for topic in each):

@@ -1,7 +1,7 @@
 """Rounds of communication between all ranks, which end on all ranks with an answer or with the same error.
 
-There is one `Meeting` per process group, from the first step until the group or the process ends or a rank is lost. Its
-thread drives a `Membership` and sends heartbeats, so a busy rank is not taken for a dead one.
+There is one `Meeting` per process group, from the first step until the group or the process ends or a rank is lost. A
+thread of the meeting drives a `Membership` and sends heartbeats, so a busy rank is not taken for a dead one.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Meeting:
         return group is not None and group is self._dist.group.WORLD
 
     def take(self, rounds: Rounds[T], *, on_loss: Callable[[], None] = lambda: None) -> T:
-        """Runs all rounds of this rank; returns the result of the generator.
+        """Runs the rounds that the generator `rounds` yields; returns its return value.
 
         `on_loss` is called if a rank is lost during the rounds, possibly from another thread and possibly twice.
         """
@@ -235,7 +235,7 @@ class Meeting:
 
 
 def _this_process(host: str) -> Record:
-    """Returns the identity of this process, with which ranks on the same host detect its end."""
+    """Returns what identifies this process: ranks on the same host use it to detect that the process has ended."""
     process: Record = {"host": host, "pid": os.getpid(), "namespace": None}
     with suppress(OSError):  # not Linux
         process |= {"namespace": process_namespace(), "start": process_start(os.getpid())}
@@ -243,7 +243,7 @@ def _this_process(host: str) -> Record:
 
 
 def _has_ended(namespace: str | None, process: Record) -> bool:
-    """Returns whether a process is known to have ended; False if it runs in another namespace."""
+    """Returns whether a process has ended; False if it runs in another PID namespace, so that this is unknown."""
     is_visible = namespace is not None and process["namespace"] == namespace
     return is_visible and process_start(process["pid"]) != process["start"]
 

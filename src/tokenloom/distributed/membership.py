@@ -185,7 +185,7 @@ class Membership:
         return None if value == _ABSENT else value
 
     def _read_all(self, keys: list[str]) -> list[str]:
-        """Returns the values of the keys; an empty list unless all exist."""
+        """Returns the values of the keys; an empty list unless all keys exist."""
         return [value.decode() for value in self.store.multi_get(keys)] if keys and self.store.check(keys) else []
 
     # --- the session and its rounds ----------------------------------------------------------------------------------
@@ -335,12 +335,12 @@ class Membership:
         self._give_up("; ".join(phrases[-_MOST_NAMED:]), hint, [peer.rank for peer in silent])
 
     def judge_stuck_store(self) -> None:
-        """Ends the session of this rank because a call of the store, and so `advance`, does not return."""
+        """Ends the session of this rank: a call of the store, and therefore `advance`, does not return."""
         message = f"{_STORE_HOST} has not answered for {self.silence_seconds:.1f} s during {self._during}"
         self.verdict = verdict(message, _FROZEN_HINT.format(self.silence_seconds))
 
     def _give_up(self, message: str, hint: str, lost: Sequence[int]) -> None:
-        """Ends the session on all ranks with an error; only on this rank if the store cannot be reached."""
+        """Ends the session with an error, on all ranks, or on this rank only if the store cannot be reached."""
         found = verdict(message, hint, lost)
         if self._session is not None and self._lost_store is None:
             with suppress(RuntimeError):

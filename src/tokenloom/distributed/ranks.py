@@ -25,7 +25,7 @@ _silence_seconds: float | None = None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
-    """The rank of this process; `host` identifies its machine (equal for all ranks on the same one)."""
+    """The rank of this process; `host` identifies the machine and is equal for all ranks on it."""
 
     rank: int
     world_size: int
