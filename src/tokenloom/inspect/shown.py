@@ -1,6 +1,6 @@
 """Decodes documents and samples into spans and tokens (text, kind, part, loss), and formats them as lines.
 
-Report and explorer of tokenloom-look format the same objects as HTML.
+The report and the explorer of `tokenloom-look` format the same objects as HTML.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class ShownToken:
 
     @property
     def words(self) -> str:
-        """The text; if there is none, the kind in brackets; of an image the text in brackets."""
+        """The text, for an image in brackets; if there is no text, the kind in brackets."""
         if self.kind == "image" or not (self.text or self.kind == "text"):
             return f"[{self.text or LEGEND[self.kind]}]"
         return self.text
@@ -206,7 +206,7 @@ class Shown:
         yield from (ShownSection(span.heading(), span) for span in empty)
 
     def legend(self) -> list[str]:
-        """Returns the keys of `LEGEND` and `SIGNS` that occur."""
+        """Returns the keys of `LEGEND` and `SIGNS` that the displayed tokens use."""
         styles = {style for token in self.tokens if token.kind not in PADDING for style in token.styles}
         styles |= {token.kind for token in self.tokens}
         texts = [token.text for token in self.tokens if token.kind == "text"]
@@ -313,7 +313,7 @@ class OpenPair:
         return bisect_right(self.data.document_indices, row) - 1  # NumPy would copy unaligned arrays first
 
     def rows_of(self, document: int) -> range:
-        """Returns the rows of a document in the index."""
+        """Returns the index rows (sequences) of a document."""
         return range(*(int(row) for row in self.data.document_indices[document : document + 2]))
 
     def origin(self, document: int) -> str | None:
@@ -334,7 +334,7 @@ class OpenPair:
         return ids
 
     def parts(self, row: int, start: int, stop: int) -> Sequence[str | None]:
-        """Returns "prompt", "answer" or "text" for tokens [start, stop) of a sequence; None for each without roles."""
+        """Returns "prompt", "answer" or "text" for each of tokens [start, stop) of a sequence; None without roles."""
         if self.roles is None:
             return [None] * (stop - start)
         return [PartKind(kind).name for first, last, kind in self.roles.of(row) for _ in range(first, last)][start:stop]
@@ -577,7 +577,7 @@ def _pieces(shown: Shown, look: Look) -> Iterator[Sequence[Piece]]:
 
 
 def _section_pieces(runs: Iterable[TokenRun], look: Look, mark: str) -> Generator[Sequence[Piece], None, str]:
-    """Yields the pieces of each line; without color, marks changes of part or loss. Takes and returns the last mark."""
+    """Yields the pieces of each line; without color, marks changes of part or loss. `mark` is the last mark so far."""
     units = [unit for run in runs for unit in ([run] if run[0].kind in PADDING else zip(run, strict=True))]
     most = len(units) if look.most_tokens is None else look.most_tokens
     if num_hidden := max(len(units) - most, 0):

@@ -94,7 +94,7 @@ _CHUNK_HASHES = 1 << 22
 def find_whole_texts(
     lock: RunLock, texts: Sequence[str], *, object_storage: ObjectStorageSettings | None = None
 ) -> tuple[list[tuple[int, int]], list[str]]:
-    """Returns the documents with one of these texts, as sorted (source, document), and the pairs without hashes."""
+    """Returns the documents that consist of one of these texts, as (source, document), and pairs without hashes."""
     wanted = hash_documents([Texts(texts=list(dict.fromkeys(texts)))], len(set(texts)))
     found, missing, pairs = [], [], list(_pairs(lock))
     for source, first, prefix in pairs:
@@ -140,7 +140,7 @@ class StableIds:
 
     @classmethod
     def of(cls, text: str, tokenizer: Any) -> StableIds:
-        """Finds the stable ids of a text; raises `ConfigError` if there are none."""
+        """Finds the stable ids of a text; raises `ConfigError` if it has none."""
         alone = [int(each) for each in tokenizer.tokenize(text)]
         first, last = 0, len(alone)
         for neighbor in _NEIGHBORS:
@@ -151,7 +151,7 @@ class StableIds:
         first, last = min(first + 1, len(alone)), last - 1  # margin for other neighbors
         if first >= last:
             message = f"all tokens of {quoted(text)} depend on the text around it"
-            raise ConfigError(message, hint="give more of the text, or search for its ids")
+            raise ConfigError(message, hint="pass more of the text, or search for its ids")
         # Each unstable token has at least one byte.
         num_before, num_behind = (len(tokenizer.detokenize(each).encode()) for each in (alone[:first], alone[last:]))
         return cls(text=text, ids=tuple(alone[first:last]), before=num_before + 1, behind=num_behind + 1)
@@ -226,7 +226,7 @@ class Spans:
 def stretches(
     lengths: NDArray[np.int32], *, overlap: int, row: int = 0, start: int = 0, at_once: int = TOKENS_AT_ONCE
 ) -> Iterator[Spans]:
-    """Yields all sequences from a row and token, `at_once` tokens at a time; parts of one share `overlap` tokens."""
+    """Yields chunks of about `at_once` tokens, from a row and token on; parts of one sequence overlap by `overlap`."""
     size = at_once + overlap
     while row < len(lengths):
         own = lengths[row : row + _CHUNK_ROWS].astype(np.int64)
@@ -243,7 +243,7 @@ def stretches(
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Returns the length of the common prefix."""
+    """Returns the length of the common prefix of two lists of ids."""
     return len(list(takewhile(lambda both: both[0] == both[1], zip(one, other, strict=False))))
 
 
