@@ -1,6 +1,6 @@
 """All errors and warnings of tokenloom.
 
-Each class also derives from the standard exception that a caller would expect; some from `AssertionError`, which code
+Each class also derives from the standard exception that a caller would expect, some from `AssertionError`, which code
 written for Megatron catches. This module imports nothing else of tokenloom.
 """
 
@@ -81,7 +81,7 @@ class IndexCacheError(TokenloomError, ValueError):
 
 
 class OversampledError(TokenloomError, IndexError):
-    """A blend needs more samples of a dataset than it has; the message names the dataset and both counts."""
+    """A blend needs more samples of a dataset than the dataset has; the message has its name and both counts."""
 
 
 class TokenizerError(TokenloomError, ValueError):
@@ -109,7 +109,7 @@ class WorkerError(TokenloomError, RuntimeError):
 
 
 class BuildError(TokenloomError, RuntimeError):
-    """A rank failed or died during a joint build; every rank raises this error with the cause of that rank."""
+    """A rank failed or died during a joint build; every rank raises this error with that rank's cause."""
 
 
 class DivergenceError(TokenloomError, RuntimeError):
@@ -157,7 +157,7 @@ class MissingEodWarning(TokenloomWarning):
 
 
 class ResonanceWarning(TokenloomWarning):
-    """Some ranks see another mixture than that of the blend, because its order repeats in step with the ranks."""
+    """Some ranks see a mixture that differs from the blend, because the order repeats in step with the ranks."""
 
 
 class CutShortWarning(TokenloomWarning):
@@ -165,4 +165,4 @@ class CutShortWarning(TokenloomWarning):
 
 
 class DuplicateDataWarning(TokenloomWarning):
-    """The same data is named twice, in one blend or in two splits."""
+    """The same data occurs twice, in one blend or in two splits."""

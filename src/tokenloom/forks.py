@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 else:
 
     class cached_property(functools.cached_property):
-        """`functools.cached_property` without its lock, as in Python 3.12; before, all instances share one lock.
+        """`functools.cached_property` without a lock, as in Python 3.12; in 3.11, all instances share one lock.
 
         If several threads compute the value at the same time, the last value is kept.
         """

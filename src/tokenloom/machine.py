@@ -15,7 +15,7 @@ def usable_processors() -> int:
 
 @functools.cache
 def boot_id() -> str:
-    """Returns an ID that changes with each boot of this machine; raises `OSError` unless the system is Linux."""
+    """Returns an ID that changes at each boot of this machine; `OSError` unless on Linux."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().strip()
 
@@ -31,7 +31,7 @@ def is_running(process: int) -> bool:
 
 
 def process_namespace() -> str:
-    """Returns an ID of boot, PID namespace and user; raises `OSError` unless the system is Linux.
+    """Returns an ID that identifies the boot, PID namespace and user of this process; `OSError` unless on Linux.
 
     Processes with the same ID can call `process_start` on each other.
     """

@@ -3,7 +3,7 @@
 A number consists of ASCII digits with an optional sign, decimal point and exponent. Everything else that `float` takes
 (`nan`, `inf`, `1_000`, digits of other scripts) is an error.
 
-All functions raise `ConfigError`. Its message begins with `where`, the location of the text, or with the setting.
+All functions raise `ConfigError`. The message begins with `where`, the location of the text, or with the setting.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Item:
 
     Attributes:
         text: the item without surrounding whitespace; may be empty.
-        number: position of the item in the list, from 1.
+        number: index of the item in the list, from 1.
         column: column of the item's first character, from 1.
     """
 
@@ -170,7 +170,7 @@ def finite_or_none(value: object) -> float | None:
 
 
 def wrong_value(name: str, needed: str, value: object, *, hint: str | None = None) -> ConfigError:
-    """Creates the error of an invalid value; `name` is a setting or a description of the value.
+    """Returns a `ConfigError` about an invalid value; `name` is a setting or a description of the value.
 
     Example:
         >>> wrong_value("num_workers", "0 or more", -1).message

@@ -1,4 +1,4 @@
-"""Finds the methods of an object that a user's class overrides, and the stack level of the user's code.
+"""Finds the methods that a user's class overrides, and the stack level of the user's code.
 
 A fast method such as `batch` replaces many calls of a hook such as `__getitem__`. If a user's class overrides the hook
 but not the fast method, calling the fast method would skip the override. So callers check, once per object (when it is
@@ -40,7 +40,7 @@ class Overrides:
 
     Attributes:
         cls: the class of the object.
-        found: (level, class name) by method: level 0 is the object itself, 1 its class, 2 the next class of the MRO.
+        found: (level, class name) by method: level 0 is the object itself, 1 the class, 2 the next class of its MRO.
     """
 
     cls: type
@@ -72,7 +72,7 @@ class Overrides:
         return None
 
     def refuse_alone(self, method: str, *hooks: str) -> None:
-        """Raises `ConfigError` if the fast method is overridden but its hooks are not: both would return other data."""
+        """Raises `ConfigError` if a fast method is overridden without its hooks, so that the two differ."""
         if method in self.found and self.found.keys().isdisjoint(hooks):
             _, owner = self.found[method]
             message = f"`{owner}` overrides `{method}` but not `{hooks[0]}`, which would return other data"

@@ -1,7 +1,7 @@
 """Reports the progress of long work and long waits.
 
 Long work opens a `task` and advances it; code that waits for another process or machine opens `waiting_for`. While any
-of them is open, a thread passes them to a reporter: that of the command line (`reporting_to`), else one that logs.
+of them is open, a thread passes them to a reporter: that of the command line (`reporting_to`), or else one that logs.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ class LineReporter:
                 self._warn(wait.line(seconds))
 
     def _last_advance(self, task: Task, now: float) -> float:
-        """Returns the time at which the task was last seen to advance; minus infinity if never."""
+        """Returns the time when the task was last seen to advance; minus infinity if it never was."""
         done = task.amounts().done
         seen, at = self._advances.get(task, (task.before.done, -float("inf")))
         self._advances[task] = done, at if seen == done else now

@@ -15,7 +15,7 @@ Entry = TypeVar("Entry")
 class Registry(UserDict[str, Entry]):
     """A mapping from names to objects, each imported on first use; a name cannot be assigned twice.
 
-    Thread-safe once all entries are added. A new process contains only the entries that its imported modules add.
+    Thread-safe once all objects are added. In a new process, only modules that it imports add their objects.
 
     Args:
         kind: what the objects are, for error messages, such as "input format".
@@ -41,7 +41,7 @@ class Registry(UserDict[str, Entry]):
         return self.data[name]
 
     def __setitem__(self, name: str, entry: Entry) -> None:
-        """Adds an object; raises `ConfigError` if the name exists."""
+        """Adds an object; raises `ConfigError` if the name is taken."""
         if name in self:
-            raise ConfigError(f"{self._kind} {name!r} exists", hint=f"choose a name other than {', '.join(self)}")
+            raise ConfigError(f"{self._kind} {name!r} is taken", hint=f"choose a name other than {', '.join(self)}")
         self.data[name] = entry

@@ -29,9 +29,9 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 def check_types(settings: object) -> None:
-    """Validates the types of a dataclass's fields; raises `ConfigError` for the first field of another type.
+    """Validates the types of a dataclass's fields; raises `ConfigError` for the first field of a wrong type.
 
-    Validates fields declared as int, float, bool, str or `Literal`, optionally with None, by classes of this package;
+    Validates fields that classes of this package declare as int, float, bool, str or `Literal`, optionally with None;
     ignores all others. NumPy integers are converted to int, so that they can be written as JSON.
     """
     declared: dict[str, tuple[Any, bool]] = _declared(type(settings))  # type: ignore[arg-type]  # classes are hashable
@@ -55,14 +55,14 @@ def check_types(settings: object) -> None:
 
 
 def checked_path(name: str, path: object, *, example: str | None = None) -> str:
-    """Validates a path, returned as a string; `example` is the hint of the error."""
+    """Validates a path and returns it as a string; `example` is the hint of the error."""
     if isinstance(path, (str, os.PathLike)) and isinstance(text := os.fspath(path), str):
         return text
     raise wrong_value(name, "a path", path, hint=example)
 
 
 def checked_paths(name: str, paths: object, *, example: str | None = None) -> list[str]:
-    """Validates a list of paths, returned as strings; a single string is an error, since its letters would be paths."""
+    """Validates a list of paths and returns strings; a single string is an error, as its letters would become paths."""
     if isinstance(paths, (str, bytes, os.PathLike)) or not isinstance(paths, Iterable):
         hint = f"write [{paths!r}]" if isinstance(paths, (str, os.PathLike)) else example
         raise wrong_value(name, "a list of paths", paths, hint=hint)
@@ -85,7 +85,7 @@ def check_local_folder(name: str, path: str | os.PathLike[str] | None) -> None:
         return
     text = os.fspath(path)
     if _ADDRESS.match(text):
-        hint = "give a folder of this machine or of a mounted file system"
+        hint = "pass a folder on this machine or on a mounted file system"
         raise ConfigError(f"`{name}`: must be a local folder, got the URL {text!r}", hint=hint)
     if not text:
         raise ConfigError(f"`{name}`: must be a local folder, got ''", hint="write `.` for the working directory")
