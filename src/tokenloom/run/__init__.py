@@ -1,4 +1,4 @@
-"""Runs: `run.toml` and `run.lock` decide the sample at each position of a training run."""
+"""Runs: `run.toml` and `run.lock` determine the sample at each position of a training run."""
 
 import lazy_loader
 

@@ -103,11 +103,11 @@ class LockedSegment:
         num_samples: number of positions; None if endless, which only the last segment may be.
         mixed_as: size of the mixture if a cut made the segment shorter; None for `num_samples`.
         sequence_length: tokens per sample.
-        weights: (source number, weight above 0) in ascending order of sources.
+        weights: (index of the source, weight above 0) in ascending order of sources.
         stretch_length: length in tokens of the stretches that passes are cut into; None unless a later segment of
             another sequence length continues the passes.
         planned: number of positions planned when the segment began, which stretches depend on; None for `num_samples`.
-        exhausted: source numbers of the stage that had reached `max_passes`; None if no source has a cap.
+        exhausted: indices of the stage's sources that had reached `max_passes`; None if no source has a cap.
     """
 
     stage: str
@@ -127,7 +127,7 @@ class LockedSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedDenial:
-    """Documents that are padding from `start` on: (source number, document numbers), both ascending."""
+    """Documents that are padding from position `start` on: (index of the source, indices of documents), ascending."""
 
     start: int
     documents: tuple[tuple[int, tuple[int, ...]], ...]
@@ -146,7 +146,7 @@ class LockedTokenizer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLock:
-    """Everything that decides a run except the tokens.
+    """Everything that determines the samples of a run, except the tokens.
 
     Attributes:
         order: version of the order; `MEGATRON_ORDER` for the reference's.

@@ -174,8 +174,8 @@ class Entered:
 
     Attributes:
         segment: the segment as it was entered; its end may change later.
-        sources: source numbers in ascending order.
-        walks, passes: walk number and pass number of the first regular walk.
+        sources: indices of the sources, ascending.
+        walks, passes: index of the first regular walk, and index of its pass.
         offsets: next window of the first regular walk; 0 if the walk has not begun.
         num_windows, num_pairs, num_tokens: size of a regular walk; tokens only if the segment has stretches.
         early, early_counts: by leaf, takes before the regular walks, all of passes already begun; and their number.

@@ -116,7 +116,7 @@ class DenialSettings:
     Attributes:
         start: first position at which the documents are padding.
         file: a file that lists the documents, one per line; None if `documents` lists them.
-        documents: (source, document number) or (input file, record number), sorted.
+        documents: (source, index of the document) or (input file, record from 1), sorted.
         reason: why the documents are denied; a note without effect.
     """
 

@@ -52,7 +52,7 @@ def lock_sources(
     allow_data_mismatch: bool = False,
     object_storage: ObjectStorageSettings | None = None,
 ) -> tuple[LockedSource, ...]:
-    """Locks all sources of a run and returns them by number.
+    """Locks all sources of a run and returns them in the order of their indices.
 
     Sources and pairs of the old lock keep their numbers, their order and their held-out documents. A source that is no
     longer in the settings stays, unread. New pairs are appended in the order found and begin at position `at`.
