@@ -69,7 +69,7 @@ def test_neighbors_of_another_seed_are_errors(prepared):
 
 def test_fewer_neighbors_than_samples_are_errors(prepared):
     more = {**prepared.samples, "train": (prepared.samples["train"][0], 11)}
-    with pytest.raises(StorageError, match="expected blocks of 22 items, found 24"):
+    with pytest.raises(StorageError, match="expected blocks with 22 items in all, found 24"):
         prepared.read(samples=more)
     train, _, _ = prepared.read(samples=more, retro_verify_neighbor_count=False)
     assert train[10]["neighbor_chunks"].shape == (2, 2, 2)

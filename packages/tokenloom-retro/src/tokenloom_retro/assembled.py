@@ -22,18 +22,18 @@ from tokenloom_retro.settings import SPLITS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetroSettings:
-    """Settings for reading a project, with the names of Megatron's `RetroConfig`, which is accepted too.
+    """Settings for reading a project, named as in Megatron's `RetroConfig`, which is accepted too.
 
     Attributes:
         retro_project_dir: path of the project folder.
-        retro_chunk_length: tokens of a chunk.
+        retro_chunk_length: tokens per chunk.
         retro_block_size: chunks per neighbor file.
         retro_neighbor_dirs: names of neighbor folders by "train", "valid" and "test"; None derives them from the
             samples.
         retro_num_neighbors: neighbors per chunk.
         retro_num_retrieved_chunks: chunks per neighbor: the neighbor and the chunks that follow it.
-        retro_verify_neighbor_count: check that the number of samples with neighbors equals that of training. Otherwise
-            accessing a sample without neighbors is an error.
+        retro_verify_neighbor_count: check that as many samples have neighbors as training reads. If False, reading a
+            sample without neighbors is an error.
     """
 
     retro_project_dir: str
@@ -55,8 +55,8 @@ def get_retro_datasets(
 
     Args:
         config: `RetroSettings`, or Megatron's `RetroConfig`.
-        gpt_datasets: (samples, number of them in training), or None, by "train", "valid" and "test".
-        sample_length: tokens of a sample.
+        gpt_datasets: (samples, number of samples in training), or None, by "train", "valid" and "test".
+        sample_length: tokens per sample.
         eod_token_id: the end-of-document id, also used for padding.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Block files `START-STOP.hdf5` of chunks or documents: their names, padded like Megatron's, and checks."""
+"""Names and finds block files `START-STOP.hdf5` of chunks or documents, padded like Megatron's, and checks them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAME = re.compile(r"([0-9]{1,18})-([0-9]{1,18})")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Block:
-    """Items [start, stop) and the path of their file."""
+    """A block of items [start, stop), and the path of the block file."""
 
     start: int
     stop: int
@@ -31,7 +31,7 @@ class Block:
 
 
 def planned_blocks(folder: str, num_items: int, block_size: int) -> list[Block]:
-    """Returns the blocks of a range of items; files need not exist.
+    """Divides `num_items` items into blocks and returns the path of each; the files need not exist.
 
     Example:
         >>> [os.path.basename(block.path) for block in planned_blocks("query", 250, 100)]
@@ -57,7 +57,7 @@ class BlockPathMap:
         ('query/100-150.hdf5', 150)
 
     Attributes:
-        block_path_map: the path of each block, by its first item.
+        block_path_map: the path of each block, by the index of its first item.
         block_size: items per block.
         max_idx: end of the last block.
         name: the folder, for messages.
@@ -105,7 +105,7 @@ class BlockPathMap:
         """Returns the path of the file with an item; raises StorageError if there is none."""
         start = idx // self.block_size * self.block_size
         if start not in self.block_path_map:
-            message = f"`{self.name}`: no block starts at {start}, which item {idx} needs"
+            message = f"`{self.name}`: no block has item {idx}: none starts at {start}"
             raise StorageError(message, hint="finish the build, or use its block size")
         return self.block_path_map[start]
 
@@ -113,7 +113,7 @@ class BlockPathMap:
         return (Block(start, self._stops[start], path) for start, path in sorted(self.block_path_map.items()))
 
     def check(self, num_items: int | None = None) -> None:
-        """Checks file names: the blocks must cover all items from 0 once, in total `num_items` if given.
+        """Checks file names: the blocks must cover the items from 0 on, each once; `num_items` is the expected total.
 
         Raises:
             StorageError: blocks are missing, overlap or have another size.
@@ -127,7 +127,7 @@ class BlockPathMap:
                 raise _mismatch(self.name, f"blocks of {self.block_size} items", block.path)
             stop = block.stop
         if num_items is not None and stop != num_items:
-            message = f"`{self.name}`: expected blocks of {num_items} items, found {stop}"
+            message = f"`{self.name}`: expected blocks with {num_items} items in all, found {stop}"
             raise StorageError(message, hint="finish the build, or check that the data has not changed")
 
 

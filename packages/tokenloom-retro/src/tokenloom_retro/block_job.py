@@ -1,7 +1,7 @@
-"""Makes an output block by block, as a job in shards.
+"""Makes an output block by block, as a sharded job.
 
-The arrays of a block depend only on its rows and the task's identity. So a task may be killed at any time, resumes, and
-can be shared by processes and machines, like preprocessing a corpus.
+The arrays of a block depend only on its rows and on the settings and inputs of the task. So a killed task can be
+resumed, and processes and machines can share it, as in preprocessing.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class BlockTask(ABC):
         output: the output and its identity.
         num_rows: total number of rows.
         block_size: rows per block; the last block may be smaller.
-        unit: plural name of rows.
+        unit: what a row is, in the plural, such as "chunks".
     """
 
     output: Output
@@ -79,7 +79,7 @@ class BlockTask(ABC):
     def assemble(self, made: Sequence[tuple[BlockReport, str]], output: NewOutput) -> Mapping[str, int]:
         """Adds the block files to the output and returns its counts; by default each block is a file.
 
-        `finished` has the report of each block, in order, and the path of its temporary file.
+        `made` has the report of each block and the path of the block's temporary file, in order.
         """
         planned = planned_blocks(self.output.folder, self.num_rows, self.block_size)
         for (report, path), target in zip(made, planned, strict=True):
@@ -89,7 +89,7 @@ class BlockTask(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockReport:
-    """The report of rows [start, stop), written last: a block with a report is complete."""
+    """The report of a block of rows [start, stop). It is written last: a block with a report is complete."""
 
     key: str  # hash of rows and identity
     start: int
@@ -160,9 +160,9 @@ def make_output(
 def differing_blocks(
     task: BlockTask, recorded: Sequence[int], *, fraction: float, seed: int = 0
 ) -> list[tuple[int, int]]:
-    """Recomputes a random fraction of the blocks, at least one; returns the rows of blocks that differ.
+    """Recomputes a random fraction of the blocks, at least one; returns [start, stop) of each that differs.
 
-    `recorded` has the checksums of the arrays of all blocks, in order.
+    `recorded` has the checksum of the arrays of each block, in order; see `OutputManifest.blocks`.
 
     Raises:
         ConfigError: the fraction is out of range.
@@ -185,7 +185,7 @@ def differing_blocks(
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Rows of a task; the key is a hash of rows and identity."""
+    """A block of rows of a task; the key is a hash of the rows and the task's identity."""
 
     number: int
     start: int

@@ -103,7 +103,7 @@ def outputs_of(
     *,
     with_index: bool = True,
 ) -> Iterator[tuple[Output, BlockTask | None]]:
-    """Yields the outputs of a build in order with the tasks of their blocks, up to the first missing output."""
+    """Yields each output of a build and the task that makes its blocks, in order, up to the first missing output."""
     parts = []
     for _, prefix in settings.data:
         task: BlockTask = chunk_task(project, chunks, settings, prefix)

@@ -1,4 +1,4 @@
-"""The chunks of a database by index: their places in the datasets, and their tokens."""
+"""The chunks of a database by index: the document and token range of each chunk, and its tokens."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ class DBDataset:
 
     Args:
         db_path: path of the HDF5 file, for messages.
-        indexed_datasets: the datasets of the chunks.
-        chunks: uint32[num_chunks, 5] or a dataset of h5py: dataset, document, first token, end, embedding length.
-        chunk_length: tokens of a chunk; shorter chunks are padded.
+        indexed_datasets: the pairs that the chunks are read from, by dataset index.
+        chunks: array or h5py dataset uint32[num_chunks, 5]: dataset, document, first token, end, embedder tokens.
+        chunk_length: tokens per chunk; shorter chunks are padded.
         eod_token_id: end-of-document id, used for padding.
         vocab_size: vocabulary size to check token ids against; None for no check.
 
     Attributes:
         chunks: uint32[num_chunks, 5], see above.
-        max_chunk_length: tokens of a chunk.
+        max_chunk_length: tokens per chunk.
         doc_tuples: uint32[num_chunks, 2], dataset and document of each chunk; set by `load_doc_tuples`.
 
     Raises:
-        ConfigError: the chunks have another shape.
+        ConfigError: `chunks` does not have five columns.
         StorageError: the file cannot be read.
     """
 
@@ -137,9 +137,9 @@ class DBDataset:
         return out.reshape(*ids.shape, width)
 
     def following(self, chunk_ids: NDArray[np.integer[Any]], num_chunks: int) -> NDArray[np.int64]:
-        """Returns each chunk and the next ones of its document, int64[..., num_chunks]; -1 after the last, or for -1.
+        """Returns each chunk followed by the next chunks of its document: int64[..., num_chunks].
 
-        Chunks without text are skipped.
+        The result is -1 after the last chunk of a document, and for the index -1. Chunks without text are skipped.
         """
         ids = np.asarray(chunk_ids, dtype=np.int64)
         there = ids != MISSING

@@ -1,4 +1,4 @@
-"""Computes the chunks of documents from lengths; splits, counts and merges tables of chunks.
+"""Cuts documents into chunks, given their lengths; splits, counts and merges tables of chunks.
 
 A document without its end-of-document token is cut into chunks of `chunk_length` tokens; the last one may be shorter. A
 chunk whose text is empty for the embedder is invalid: it is stored in a table of its own and never retrieved. NumPy
@@ -36,9 +36,9 @@ class ChunkBlock:
     """The chunks of consecutive documents, as stored in block files.
 
     Attributes:
-        chunks_valid: uint32[num_valid, 4]: document, first token and end in it, and number of embedder tokens.
+        chunks_valid: uint32[num_valid, 4]: document, first token and end in the document, number of embedder tokens.
         chunks_invalid: uint32[num_invalid, 4], chunks without embedder tokens.
-        doc_offsets: uint64[num_documents, 2]: document, and number of valid chunks of this block up to its end.
+        doc_offsets: uint64[num_documents, 2]: document, number of valid chunks of this block up to its end.
     """
 
     chunks_valid: UInt32s
@@ -79,11 +79,11 @@ def chunk_spans(lengths: Int64s, ends_with_eod: Bools, chunk_length: int, *, fir
     Args:
         lengths: int64[num_documents], tokens per document.
         ends_with_eod: bool[num_documents], whether the last token is an end-of-document token, which is dropped.
-        chunk_length: tokens of a chunk.
+        chunk_length: tokens per chunk.
         first_document: index of the first document.
 
     Raises:
-        ConfigError: the chunk length is not positive, or a number exceeds uint32.
+        ConfigError: the chunk length is not positive, or a document index or length exceeds uint32.
     """
     size = checked_integer("chunk_length", chunk_length, at_least=1)
     kept = lengths - ends_with_eod
@@ -135,12 +135,12 @@ def train_fraction(split: str) -> float:
 
 
 def num_train_documents(num_documents: int, split: str) -> int:
-    """Returns the number of train documents, rounded down as in Megatron."""
+    """Returns how many of the documents belong to the train split, rounded down as in Megatron."""
     return int(train_fraction(split) * num_documents)
 
 
 def num_train_chunks(chunks_valid: UInt32s, num_documents: int) -> int:
-    """Returns the number of a block's chunks, uint32[num_chunks, 4], in the first `num_documents` documents."""
+    """Returns how many chunks of a block, uint32[num_chunks, 4], are in the first `num_documents` documents."""
     return int(np.searchsorted(chunks_valid[:, 0], num_documents))
 
 
@@ -186,13 +186,13 @@ def individual_paths(project: RetroProject, prefix: str) -> list[str]:
 def individual_chunks(
     project: RetroProject, prefix: str, *, number: int, name: str = "chunks_valid"
 ) -> NDArray[np.uint32]:
-    """Returns the chunks of one dataset as rows of the database, uint32[num_chunks, 5]; `number` is its index."""
+    """Returns the chunks of one dataset as database rows, uint32[num_chunks, 5]; `number` is the dataset index."""
     parts = [open_rows(path, name, columns=_COLUMNS) for path in individual_paths(project, prefix)]
     return merged_chunks(number, np.concatenate([np.empty((0, _COLUMNS), dtype=np.uint32), *parts]))
 
 
 def individual_document_offsets(project: RetroProject, prefix: str, *, number: int) -> NDArray[np.uint64]:
-    """Returns rows (dataset, document, number of chunks up to its end) of all documents: uint64[num_documents, 3]."""
+    """Returns uint64[num_documents, 3]: dataset, document, and number of chunks up to the end of the document."""
     offsets, num_chunks = [np.empty((0, 3), dtype=np.uint64)], 0
     for path in individual_paths(project, prefix):
         part = open_rows(path, "doc_offsets", columns=2).astype(np.uint64)

@@ -66,7 +66,7 @@ class ChunkTask(BlockTask):
 
 
 def chunk_task(project: RetroProject, chunks: ChunkMaker, settings: RetroBuildSettings, prefix: str) -> ChunkTask:
-    """Returns the task of cutting one dataset."""
+    """Returns the task of cutting the documents of one dataset into chunks."""
     dataset = IndexedDataset(project.data_prefix(prefix))
     identity = {
         **chunks.identity(),
@@ -88,7 +88,7 @@ def chunk_task(project: RetroProject, chunks: ChunkMaker, settings: RetroBuildSe
 def database_output(
     project: RetroProject, chunks: ChunkMaker, settings: RetroBuildSettings, parts: Sequence[OutputManifest]
 ) -> Output:
-    """Returns the output of the merged tables; `parts` are the manifests of the datasets' chunks."""
+    """Returns the output of the merged tables; `parts` has the manifest of the chunks of each dataset."""
     identity = {
         **chunks.identity(),
         "data": [[ratio, prefix] for ratio, (_, prefix) in zip(settings.ratios, settings.data, strict=True)],
@@ -113,7 +113,7 @@ def build_database(
     See `make_output` for `overwrite`, `options` and further errors.
 
     Raises:
-        ConfigError: a dataset has too few chunks to train the index on, or documents of several sequences.
+        ConfigError: a dataset has too few chunks to train the index on, or a document with several sequences.
         DatasetNotFoundError: a dataset does not exist.
     """
     tasks = [chunk_task(project, chunks, settings, prefix) for _, prefix in settings.data]
@@ -153,7 +153,7 @@ class _DataSet:
 
 
 def _count_chunks(project: RetroProject, settings: RetroBuildSettings) -> list[_DataSet]:
-    """Counts the chunks of all datasets.
+    """Counts the finished chunks of each dataset, also by split.
 
     Raises:
         ConfigError: a dataset has fewer chunks than the index needs for training.

@@ -33,16 +33,16 @@ class RetroDataset:
     `dataset.batch(positions)` reads many samples with one gather per dataset. Thread-safe, fork-safe and picklable.
 
     Args:
-        num_queried_samples: number of samples with neighbors; later positions repeat them.
+        num_queried_samples: number of samples with neighbors; later positions repeat these samples.
         num_neighbors: neighbors per chunk.
         num_retrieved_chunks: chunks per neighbor: the neighbor and the chunks that follow it.
         block_size: chunks per neighbor file.
-        db_dataset: the database.
+        db_dataset: the chunk database.
         chunk_dataset: the samples as chunks.
         neighbor_path_map: the neighbor files.
 
     Attributes:
-        neighbors: the neighbors of all chunks.
+        neighbors: the neighbors of each chunk of the samples.
         makes_batches: whether `batch` is supported; samples with document ids differ in shape.
 
     Raises:
@@ -119,14 +119,14 @@ class RetroDataset:
         return sample_batch(self.batch(positions), len(positions))
 
     def _position(self, idx: int) -> int:
-        """Returns the sample with neighbors at a position, which may be negative."""
+        """Returns the index of the sample at a position, which may be negative."""
         count, position = len(self), operator.index(idx)
         if not -count <= position < count:
             raise IndexError(f"sample index {position} out of range: the dataset has {count} samples")
         return (position if position >= 0 else position + count) % self.num_queried_samples
 
     def _retrieved(self, samples: NDArray[np.int64], *, single: bool = False) -> Sample:
-        """Returns the retrieved chunks of samples."""
+        """Returns `neighbor_chunks` and `neighbor_tokens` of samples; `single` drops the batch axis."""
         per_sample = self.chunk_dataset.n_chunks_per_sample
         chunk_ids = (samples[:, None] * per_sample + np.arange(per_sample, dtype=np.int64)).reshape(-1)
         found = self.db_dataset.following(self.neighbors.rows(chunk_ids), self.num_retrieved_chunks)

@@ -38,7 +38,7 @@ class Embedder(Protocol):
 
     @property
     def name(self) -> str:
-        """Returns the recorded name; embedders with equal names give comparable vectors."""
+        """Returns the name to record; embedders with equal names must give comparable vectors."""
 
     @property
     def dimension(self) -> int:
@@ -91,7 +91,7 @@ def as_embedder(source: Embedder | EmbedFunction | str, *, name: str | None = No
     Args:
         source: an embedder, a function of texts, or a name: `wordllama`, `wordllama:64` (vectors truncated to 64
             numbers), or `bert:PATH` (a folder, or a Hugging Face name).
-        name: name of the embedder of a function.
+        name: name of the embedder, if `source` is a function.
 
     Raises:
         ConfigError: the source has another type, or its name is unknown.
@@ -124,7 +124,7 @@ class WordLlama:
         dimension: dimension of the vectors: 64, 128 or 256.
 
     Raises:
-        ConfigError: another dimension.
+        ConfigError: the dimension is another number.
         MissingExtraError: `wordllama` is not installed.
         StorageError: the wheel has another model.
     """
@@ -201,7 +201,7 @@ class BertEmbedder:
             self._model: Any = transformers.AutoModel.from_pretrained(path).eval()
         except (OSError, ValueError) as error:
             message = f"cannot load model {path!r} with `transformers`: {str(error).splitlines()[0]}"
-            raise ConfigError(message, hint="name a folder with model and tokenizer, or a Hugging Face name") from error
+            raise ConfigError(message, hint="pass a folder with model and tokenizer, or a Hugging Face name") from error
         self.name: str = f"bert:{path}:{max_length}"
         self.dimension: int = int(self._model.config.hidden_size)
 
@@ -242,7 +242,7 @@ class ChunkMaker:
     chunk_length: int
 
     def identity(self) -> dict[str, Any]:
-        """Returns everything that determines texts and vectors, as values for JSON."""
+        """Returns the tokenizer, embedder and settings that determine texts and vectors, as JSON values."""
         return {
             "tokenizer": fingerprint_of(self.tokenizer) or type(self.tokenizer).__name__,
             "vocab_size": optional_number(self.tokenizer, "vocab_size"),
@@ -253,11 +253,11 @@ class ChunkMaker:
         }
 
     def texts(self, rows: NDArray[np.int64]) -> list[str]:
-        """Returns the texts of chunks, int64[num_chunks, chunk_length], without end-of-document tokens."""
+        """Decodes chunks, int64[num_chunks, chunk_length]; end-of-document tokens are dropped."""
         return [self.tokenizer.detokenize(row[row != self.eod].tolist()) for row in rows]
 
     def span_texts(self, dataset: IndexedDataset, spans: NDArray[np.int64]) -> list[str]:
-        """Returns the texts of chunks of a pair, given int64[num_chunks, 3]: document, first token and end."""
+        """Decodes chunks of a pair, given as int64[num_chunks, 3]: document, first token and end."""
         lengths = spans[:, 2] - spans[:, 1]
         tokens = dataset.gather(spans[:, 0].copy(), spans[:, 1].copy(), lengths)
         rows = np.full((len(spans), self.chunk_length), self.eod, dtype=np.int64)
@@ -265,7 +265,7 @@ class ChunkMaker:
         return self.texts(rows)
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Returns the embedder tokens of each text, int64[num_texts]; raises ConfigError for an invalid result."""
+        """Returns the number of embedder tokens per text, int64[num_texts]; raises ConfigError for invalid counts."""
         found = np.asarray(self.embedder.count_tokens(texts) if len(texts) else np.empty(0, dtype=np.int64))
         if found.shape != (len(texts),) or found.dtype.kind not in "iu" or (len(found) and int(found.min()) < 0):
             found_type = f"{found.dtype}{list(found.shape)}"

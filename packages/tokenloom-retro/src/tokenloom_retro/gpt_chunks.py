@@ -31,11 +31,11 @@ class GPTChunkDataset:
 
     Args:
         sample_dataset: samples with `text`, such as `MultiSplitGPTDataset` or a blend.
-        sample_length: tokens of a sample; its text may have one more.
-        chunk_length: tokens of a chunk.
+        sample_length: tokens per sample; `text` may have one more.
+        chunk_length: tokens per chunk.
 
     Attributes:
-        n_chunks_per_sample: chunks per sample.
+        n_chunks_per_sample: number of chunks per sample.
         n_samples: number of samples.
         n_chunks: number of chunks of all samples.
 
@@ -67,7 +67,7 @@ class GPTChunkDataset:
         return {"doc_ids": sample["document_ids"], "text": sample["text"][start : start + self.chunk_length]}
 
     def queried(self, chunk_ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns the tokens of many chunks, and the documents of their samples; each sample is read once.
+        """Returns the tokens of chunks, and the documents of the samples they are in; reads each sample once.
 
         Args:
             chunk_ids: int64[num_chunks], chunk indices.
@@ -104,8 +104,8 @@ def build_gpt_chunk_datasets_from_gpt_datasets(
     Args:
         project_dir: path of the project folder.
         gpt_datasets: (samples, number of samples in training), or None, by "train", "valid" and "test".
-        sample_length: tokens of a sample.
-        chunk_length: tokens of a chunk.
+        sample_length: tokens per sample.
+        chunk_length: tokens per chunk.
 
     Returns:
         By split: `dataset`, a `GPTChunkDataset`; `neighbor_dir`, the folder of its neighbors; and `num_active_chunks`,

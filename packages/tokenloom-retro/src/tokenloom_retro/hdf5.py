@@ -37,7 +37,7 @@ def open_array(path: str, name: str, *, shape: Sequence[int | None], kind: Kind 
         path: path of the file.
         name: name of the array.
         shape: size of each axis; None for any.
-        kind: kind of the entries.
+        kind: kind of the values, such as "integers".
 
     Raises:
         MissingExtraError: h5py is not installed.
@@ -59,7 +59,7 @@ def open_array(path: str, name: str, *, shape: Sequence[int | None], kind: Kind 
                 raise _mismatch(path, f"`{name}` at bytes [{offset}, {stop})", f"a file of {len(data)} bytes")
             array: NDArray[Any] = data[offset:stop].view(stored.dtype).reshape(stored.shape)
         elif stored.size and not stored.id.get_storage_size():
-            raise _mismatch(path, f"entries of `{name}`", "none: they were never written")
+            raise _mismatch(path, f"values of `{name}`", "none: they were never written")
         else:
             array = stored[()]
             array.flags.writeable = False
@@ -67,7 +67,7 @@ def open_array(path: str, name: str, *, shape: Sequence[int | None], kind: Kind 
 
 
 def open_rows(path: str, name: str, *, columns: int) -> NDArray[Any]:
-    """Opens rows like `open_array`; accepts the shape [0] that Megatron writes for no rows."""
+    """Opens a two-dimensional array like `open_array`; also accepts [0], which Megatron writes if it is empty."""
     try:
         return open_array(path, name, shape=(None, columns))
     except StorageError:
@@ -113,7 +113,7 @@ def _mismatch(path: str, expected: str, found: str) -> StorageError:
 
 @contextmanager
 def _faults(path: str, name: str) -> Iterator[None]:
-    """Turns errors of h5py into StorageError."""
+    """Raises errors of h5py as StorageError."""
     try:
         yield
     except TokenloomError:  # may be an `OSError` too

@@ -1,4 +1,4 @@
-"""The samples of RETRO: GPT samples as plain texts, with splits restricted to those of an earlier preprocessing."""
+"""Samples for RETRO: GPT samples without masks, from documents that the build also assigned to the split."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class MultiSplitGPTDatasetConfig(GPTDatasetConfig):
 
     Attributes:
         return_document_ids: whether samples have document ids, which the search for neighbors needs. Required.
-        split_preprocessing: the `split` used to build neighbors; a sample's split is the intersection with it.
-            Required.
+        split_preprocessing: the `split` used to build neighbors. Each split of the samples is intersected with the
+            same split of the build. Required.
     """
 
     return_document_ids: bool | None = None
@@ -43,7 +43,7 @@ class MultiSplitGPTDatasetConfig(GPTDatasetConfig):
         super().__post_init__()
         if self.split is None:
             message = "`blend_per_split` is not supported: neighbors need `split`"
-            raise ConfigError(message, hint="name all data in `blend` and divide it with `split`")
+            raise ConfigError(message, hint="pass all data in `blend` and divide it with `split`")
         for name in ("return_document_ids", "split_preprocessing"):
             if getattr(self, name) is None:
                 raise ConfigError(f"`{name}` is required, got None")
@@ -60,7 +60,7 @@ class MultiSplitGPTDatasetConfig(GPTDatasetConfig):
 
 
 class MultiSplitGPTDataset(GPTDataset):
-    """Texts of `sequence_length` tokens plus the last label, from the documents of one split. Args as for `GPTDataset`.
+    """Samples of `sequence_length` tokens plus the last label, from one split. The arguments are those of `GPTDataset`.
 
     `dataset[k]` returns NumPy arrays as in Megatron: text int64[S + 1] (int64[S] without
     `add_extra_token_to_sequence`), padded with the pad id or -1; with `return_document_ids` also document_ids
@@ -128,14 +128,14 @@ class MultiSplitGPTDataset(GPTDataset):
         return rows, fillers
 
     def _texts(self, rows: Int64s) -> Int64s:
-        """Returns the texts at valid positions: int64[count, sequence_length + 1]."""
+        """Returns the token ids of samples by row: int64[num_samples, sequence_length + 1]."""
         try:
             tokens, lengths, row_offsets, _ = self._runs(rows)
         except IndexError as error:
             raise self._damaged(error) from error
         width = self.config.sequence_length + self._extra
         if (lengths < 0).any():
-            raise ConfigError(f"{self._name()} does not support denied documents, since texts have no loss mask")
+            raise ConfigError(f"{self._name()} does not support denied documents: its samples have no loss mask")
         if len(tokens) == len(rows) * width:
             return tokens.astype(np.int64, copy=False).reshape(len(rows), width)
         texts = np.full((len(rows), width), self._pad_token_id, dtype=np.int64)
@@ -144,11 +144,11 @@ class MultiSplitGPTDataset(GPTDataset):
         return texts
 
     def slot_counts(self, positions: NDArray[np.integer[Any]]) -> SlotCounts:
-        """Raises ConfigError: texts have no loss mask."""
-        message = f"texts of {self._name()} have no loss mask"
+        """Always raises ConfigError: the samples have no loss mask to count."""
+        message = f"samples of {self._name()} have no loss mask"
         raise ConfigError(message, hint="use `GPTDataset` with the same data")
 
     def _not_none(self, idx: int | None) -> int:
         if idx is None:
-            raise ConfigError(f"positions of {self._name()} must not be None: texts have no loss mask")
+            raise ConfigError(f"positions of {self._name()} must not be None: its samples have no loss mask")
         return idx

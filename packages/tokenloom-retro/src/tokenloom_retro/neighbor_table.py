@@ -56,7 +56,7 @@ class NeighborTable:
         return {**self.__dict__, "_opened": {}}
 
     def rows(self, chunk_ids: Sequence[int] | NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-        """Returns the neighbors of chunks, int64[num_chunks, num_neighbors]; -1 after the last.
+        """Returns the neighbors of each chunk, int64[num_chunks, num_neighbors]; -1 after the last neighbor.
 
         Raises:
             StorageError: a file is unreadable, too short, or has changed.
@@ -83,7 +83,7 @@ class NeighborTable:
         return found
 
     def check(self) -> None:
-        """Checks some files, spread over the blocks, in a millisecond each; others are checked on first use."""
+        """Checks a few block files, spread evenly, in a millisecond each; the others are checked on first use."""
         for number in spread_evenly(len(self._blocks), _CHECKED_FILES).tolist():
             self._block(number)
 

@@ -1,4 +1,4 @@
-"""The output of a task: files of one folder that appear together, with a manifest of their identity."""
+"""The output of a task: files in one folder, published together with a manifest of what they were made from."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _POLL_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRecord:
-    """A file of an output; `name` is its path in the folder."""
+    """A file of an output; `name` is its path in the output folder."""
 
     name: str
     num_bytes: int
@@ -48,8 +48,8 @@ class OutputManifest:
 
     Attributes:
         task: name of the task.
-        identity: everything that determines the output.
-        counts: counts by name.
+        identity: settings and inputs that determine the output.
+        counts: counts by name, such as "chunks".
         files: the files in order.
         blocks: checksums of the arrays of all blocks, for `differing_blocks`.
     """
@@ -62,7 +62,7 @@ class OutputManifest:
 
     @property
     def digest(self) -> str:
-        """Returns a hash of identity and files, which is part of the identity of outputs made from it."""
+        """Returns a hash of this manifest; the identity of each output made from these files contains it."""
         return hashlib.sha256(json.dumps(members_of(self), sort_keys=True).encode()).hexdigest()[:24]
 
     @classmethod
@@ -85,9 +85,9 @@ class Output:
     Attributes:
         folder: path of the folder.
         task: name of the task, for messages.
-        identity: everything that determines the output, as values for JSON.
-        pattern: glob pattern of its file names; all matching files belong to the output.
-        manifest: file name of the manifest; outputs may share a folder.
+        identity: settings and inputs that determine the output, as JSON values.
+        pattern: glob pattern of file names; all matching files in the folder belong to the output.
+        manifest: file name of the manifest; outputs that share a folder need different names.
     """
 
     folder: str
@@ -101,13 +101,13 @@ class Output:
         return os.path.join(self.folder, self.manifest)
 
     def finished(self) -> OutputManifest | None:
-        """Returns the manifest if the output is complete and has the same identity, else None."""
+        """Returns the manifest of the existing output; None if it is incomplete or has another identity."""
         recover(self.manifest_path)
         found = self._same()
         return None if found is None or self._broken_file(found) is not None else found
 
     def finished_or_free(self, *, overwrite: bool) -> OutputManifest | None:
-        """Returns the result of `finished`; None if the output may be made.
+        """Returns the manifest of the finished output; None if the output may be made.
 
         Raises:
             OutputExistsError: another output exists, and `overwrite` is False.
@@ -130,7 +130,7 @@ class Output:
         return sorted(path for path in (*paths, self.manifest_path) if os.path.lexists(path))
 
     def _same(self) -> OutputManifest | None:
-        """Returns the existing manifest if it has the same identity."""
+        """Returns the existing manifest if it has the identity of this output, else None."""
         found = OutputManifest.read(self.manifest_path)
         if found is None or found.task != self.task or found.identity != json.loads(json.dumps(self.identity)):
             return None
@@ -169,7 +169,7 @@ class NewOutput:
             file.discard()
 
     def file(self, name: str) -> PendingFile:
-        """Returns a new file to write; `name` is its path in the folder."""
+        """Returns a new file to write; `name` is its path in the output folder."""
         path = os.path.join(self._output.folder, name)
         make_folder_of(path)
         file = PendingFile(path)
@@ -177,7 +177,7 @@ class NewOutput:
         return file
 
     def take(self, source: str, name: str, *, crc32: int) -> None:
-        """Adds an existing file as a hard link or a copy; `name` is its path in the folder."""
+        """Adds the file `source` by a hard link or a copy; `name` is its path in the output folder."""
         path = os.path.join(self._output.folder, name)
         self._checksums[path] = crc32
         make_folder_of(path)
@@ -193,7 +193,7 @@ class NewOutput:
     def publish(
         self, counts: Mapping[str, int], *, blocks: Sequence[int] = (), overwrite: bool = False
     ) -> OutputManifest:
-        """Publishes the files with a manifest, which it returns, and removes replaced files.
+        """Moves the files into place, writes and returns the manifest, and removes replaced files.
 
         Keeps existing files if another process has published the same output.
 

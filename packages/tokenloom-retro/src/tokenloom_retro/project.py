@@ -45,7 +45,7 @@ class DatasetInfo:
         ratio: weight in the blend.
         prefix: prefix of the pair, relative to `PROJECT/data`.
         n_docs, n_docs_train: number of documents, and of train documents, which come first.
-        n_chunks, n_chunks_train: number of their valid chunks.
+        n_chunks, n_chunks_train: number of valid chunks of all documents, and of train documents.
         n_chunks_invalid: number of chunks skipped because their text is empty for the embedder.
         n_chunks_sampled: number of chunks to train the index on; the first ones.
     """
@@ -61,7 +61,7 @@ class DatasetInfo:
 
 
 def merged_rows(info: DatasetInfo, kind: DatabaseKind) -> range:
-    """Returns the range of a dataset's valid chunks that a merged table contains."""
+    """Returns which valid chunks of a dataset are in the merged table of a kind."""
     if kind == "valid":
         return range(info.n_chunks_train, info.n_chunks)
     return range(info.n_chunks_sampled if kind == "sampled" else info.n_chunks_train)
@@ -113,11 +113,11 @@ class RetroProject:
         return os.path.join(self.database_folder, "merged", f"{kind}.hdf5")
 
     def index_folder(self, index_type: str, index_string: str) -> str:
-        """Returns the folder of a vector index, such as ("faiss-par-add", "IVF4096,Flat")."""
+        """Returns the folder of a vector index, such as `index/faiss-par-add/IVF4096,Flat`."""
         return os.path.join(self.folder, "index", index_type, index_string)
 
     def neighbor_folder(self, key: str, dataset: Any) -> str:
-        """Returns the folder with the neighbors of a split; `dataset` needs `unique_description_hash`."""
+        """Returns the folder with the neighbors of a split, named by `dataset.unique_description_hash`."""
         return os.path.join(self.query_folder, f"{key}_{dataset.unique_description_hash}")
 
     @cached_property
@@ -147,14 +147,14 @@ class RetroProject:
 
     @property
     def recorded_folder(self) -> str:
-        """Returns the project's path at the time of the build, on which the names of neighbor folders depend."""
+        """Returns the project folder at the time of the build; the names of neighbor folders depend on it."""
         ours = self.config.get(OURS)
         found = ours.get("folder") if isinstance(ours, dict) else None
         return found if isinstance(found, str) else self.folder
 
     @cached_property
     def datasets(self) -> tuple[IndexedDataset, ...]:
-        """Returns the opened pairs of the datasets; checks their number of documents."""
+        """Opens the pairs of the datasets and checks the number of documents of each."""
         pairs = tuple(IndexedDataset(self.data_prefix(info.prefix)) for info in self.infos)
         for info, pair in zip(self.infos, pairs, strict=True):
             if info.n_docs not in (len(pair), pair.num_documents):  # Megatron also counts empty documents
@@ -167,8 +167,8 @@ class RetroProject:
         """Opens a merged table of chunks; checks its number of rows.
 
         Args:
-            kind: the table.
-            chunk_length: tokens of a chunk; shorter chunks are padded.
+            kind: the table: "sampled", "train" or "valid".
+            chunk_length: tokens per chunk; shorter chunks are padded.
             eod_token_id: end-of-document id, used for padding.
 
         Raises:
@@ -207,7 +207,7 @@ def linked_data(project: RetroProject, entries: Sequence[str]) -> tuple[tuple[fl
 
     Raises:
         ConfigError: weights are missing, two pairs have the same name, or a pair is not local.
-        DatasetNotFoundError: an entry names no pair.
+        DatasetNotFoundError: no pair exists for an entry.
         OutputExistsError: the project already has another pair with that name.
         StorageError: a link cannot be created.
     """
@@ -220,7 +220,7 @@ def linked_data(project: RetroProject, entries: Sequence[str]) -> tuple[tuple[fl
         name = _name_in(project, prefix)
         if name in names and os.path.realpath(bin_path(names[name])) != os.path.realpath(bin_path(prefix)):
             message = f"`{names[name]}` and `{prefix}` have the same name in the project, `{name}`"
-            raise ConfigError(message, hint="rename one of them")
+            raise ConfigError(message, hint="rename one of the pairs")
         names[name] = prefix
     for name, prefix in names.items():
         _link(project, prefix, name)
@@ -229,7 +229,7 @@ def linked_data(project: RetroProject, entries: Sequence[str]) -> tuple[tuple[fl
 
 
 def _name_in(project: RetroProject, prefix: str) -> str:
-    """Returns the prefix of a pair in the project: its path below `data`, or else its file name."""
+    """Returns the prefix of a pair in the project: the path below `data`, or the file name if it is elsewhere."""
     folder, name = os.path.split(prefix)
     below = os.path.relpath(os.path.realpath(folder), os.path.realpath(project.data_folder))
     if below == os.pardir or below.startswith(os.path.join(os.pardir, "")):

@@ -87,9 +87,7 @@ def neighbor_task(
     samples: GPTChunkDataset,
     num_samples: int,
 ) -> NeighborTask:
-    """Returns the task of finding neighbors of the first samples of a split; `index` is the manifest of the filled
-    index.
-    """
+    """Returns the task of finding neighbors of the first samples of a split; `index` is the filled index's manifest."""
     description_hash = recorded_hash(project, samples.sample_dataset)
     num_rows = num_samples * samples.n_chunks_per_sample
     identity = {
@@ -157,6 +155,6 @@ def without_own_documents(
 
 
 def _keys(documents: NDArray[np.integer]) -> Int64s:
-    """Returns one number per (dataset, document): int64[...] for integers[..., 2]."""
+    """Packs each (dataset, document) into one number: int64[...] for integers[..., 2]."""
     keys: Int64s = (documents[..., 0].astype(np.int64) << 32) | documents[..., 1].astype(np.int64)
     return keys

@@ -50,7 +50,7 @@ def retro_sample(
 
     Returns:
         split, sample, num_samples: index of the sample, and number of samples with neighbors.
-        documents: prefix and index of each of its documents.
+        documents: prefix and document index of each document in the sample.
         num_retrieved: as given.
         chunks: start, stop, text and neighbors of each chunk of the sample. A neighbor is a list of retrieved chunks,
             each with chunk (its index in the database), data, document, start, stop and text; empty if it is missing.
@@ -178,7 +178,7 @@ def _tokens_of(chunk: dict[str, Any]) -> str:
 
 
 def _documents_in_words(documents: Sequence[Sequence[Any]]) -> str:
-    """Returns the documents of a sample as text, grouped by dataset."""
+    """Lists documents in words, grouped by dataset, such as "documents 3, 5 of web"."""
     words = []
     for data, group in groupby(documents, key=lambda each: each[0]):
         numbers = [f"{number:,}" for _, number in group]
@@ -194,7 +194,7 @@ def _rule(heading: str, look: Look) -> Iterator[str]:
 
 
 def _lines(text: str, look: Look, *, style: str = "", indent: int = 0) -> Iterator[str]:
-    """Yields text as lines, wrapped to the width."""
+    """Yields the lines of a text, wrapped to the width of `look`."""
     for line in text.expandtabs(_TAB_COLUMNS).removesuffix("\n").split("\n"):
         for part in lines_of([(printable(line), style)], max(look.width - indent, 2), colour=look.colour):
             yield (" " * indent + part).rstrip(" ")

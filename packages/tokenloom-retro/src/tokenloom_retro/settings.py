@@ -32,12 +32,12 @@ class RetroIndexSettings:
     """Settings of chunks, index and neighbors of a project.
 
     Attributes:
-        sequence_length: tokens of a sample; a multiple of `chunk_length`.
+        sequence_length: tokens per sample; a multiple of `chunk_length`.
         index: argument of `faiss.index_factory`, such as "Flat" or "IVF4096,Flat".
         num_index_chunks: number of chunks to train the index on.
-        split: percentages of documents for train, valid and test, such as "98,2,0"; train documents are retrieved.
+        split: percentages of documents for train, valid and test, such as "98,2,0"; neighbors are from train.
         seed: seed for shuffling the samples.
-        chunk_length: tokens of a chunk.
+        chunk_length: tokens per chunk.
         num_neighbors: number of neighbors stored per chunk.
         num_searched: number of neighbors to search for, including those in the sample's own documents.
         nprobe: number of IVF lists to search (default: the index's own).
@@ -66,10 +66,10 @@ class RetroBuildSettings(RetroIndexSettings):
 
     Attributes:
         data: (weight, prefix) of each dataset, relative to `PROJECT/data`. A single dataset may have the weight None:
-            its samples are then those of the dataset instead of a blend of one.
+            samples then come from the dataset itself, not from a blend of one.
         sizes: number of train, valid and test samples that get neighbors; None or 0 for none.
         cache: folder of the index cache of the samples; None for `PROJECT/cache`.
-        of_samples: further settings of `MultiSplitGPTDatasetConfig`, which are not recorded.
+        of_samples: other arguments of `MultiSplitGPTDatasetConfig`; they are not recorded.
     """
 
     data: Sequence[tuple[float | None, str]]
@@ -90,7 +90,7 @@ class RetroBuildSettings(RetroIndexSettings):
         for prefix in prefixes:
             if os.path.isabs(prefix) or prefix.split(os.sep)[0] == os.pardir or prefixes.count(prefix) > 1:
                 message = f"`data`: prefixes must differ and be below the project's folder `data`, got {prefix!r}"
-                raise ConfigError(message, hint="move or link the pair into that folder; add up weights of equal pairs")
+                raise ConfigError(message, hint="move or link the pair there, or add up the weights of a repeated pair")
 
     @property
     def blend_weights(self) -> list[float] | None:
@@ -144,7 +144,7 @@ def record_settings(
 ) -> None:
     """Writes settings to the project's `config.json`; an embedder object is not recorded.
 
-    Existing neighbor folders stay recorded, besides `neighbor_dirs`, if no other setting changed.
+    If no other setting changed, neighbor folders recorded earlier are kept for splits not in `neighbor_dirs`.
     """
     made_by = identity_of(tokenizer, eod=_eod_of(tokenizer))
     config: dict[str, Any] = {
@@ -241,7 +241,7 @@ def _data_of(entries: Sequence[Any]) -> tuple[tuple[float | None, str], ...]:
 
 
 def _sizes_of(config: Mapping[str, Any]) -> tuple[int | None, int | None, int | None]:
-    """Returns the number of samples of each split; for projects of Megatron, from its evaluation settings."""
+    """Returns the number of samples per split; for a project of Megatron, computed from its evaluation settings."""
     train = config["retro_gpt_train_samples"]
     names = ("retro_gpt_global_batch_size", "retro_gpt_eval_interval", "retro_gpt_eval_iters")
     if "retro_gpt_valid_samples" in config or any(config.get(name) is None for name in names):

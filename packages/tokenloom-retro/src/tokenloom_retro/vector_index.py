@@ -1,4 +1,4 @@
-"""A vector index of `faiss` on the CPU: trained on a sample, filled with codes of blocks, searched.
+"""A vector index of `faiss` on the CPU: trains it on a sample, adds the codes of blocks, and searches it.
 
 Bit-for-bit reproducibility, measured with faiss 1.15 on AVX-512 (the last bits may differ on other processors or
 versions):
@@ -86,7 +86,7 @@ class VectorIndex:
             ([[1, 0]], [[1.0, 18.0]])
 
         Args:
-            string: for `faiss.index_factory`, such as "IVF4096,Flat", "OPQ32_256,IVF65536_HNSW32,PQ32" or "Flat".
+            string: argument of `faiss.index_factory`, such as "IVF4096,Flat" or "OPQ32_256,IVF65536_HNSW32,PQ32".
             sample: float32[num_vectors, dimension]; at least 40 vectors per list and per code are recommended.
             num_threads: threads of `faiss`; the bits of rotations depend on it.
 
@@ -156,7 +156,7 @@ class VectorIndex:
         return codes
 
     def assemble(self, blocks: Iterable[Bytes]) -> VectorIndex:
-        """Returns a copy of the index with vectors added from blocks of codes, with one block in memory at a time.
+        """Returns a copy of the index with the codes of all blocks added; one block is in memory at a time.
 
         Raises:
             ConfigError: the index does not support adding vectors.
@@ -181,7 +181,7 @@ class VectorIndex:
         return VectorIndex(self.string, index)
 
     def set_effort(self, *, nprobe: int | None = None, ef_search: int | None = None) -> None:
-        """Sets the effort of later searches, which files written later also contain.
+        """Sets the effort of later searches; files written later store it.
 
         Args:
             nprobe: number of IVF lists to search.
@@ -201,7 +201,7 @@ class VectorIndex:
                 raise ConfigError(message, hint="drop the setting, or use an index with IVF or HNSW") from error
 
     def search(self, embeddings: Float32s, k: int, *, num_threads: int = 1) -> Neighbors:
-        """Returns the k nearest vectors of queries, float32[num_queries, dimension], for any `num_threads` the same."""
+        """Returns the k nearest vectors of each query in float32[num_queries, dimension], for any number of threads."""
         k = checked_integer("k", k, at_least=1)
         ids = np.empty((len(embeddings), k), dtype=np.int64)
         distances = np.empty((len(embeddings), k), dtype=np.float32)
@@ -303,7 +303,7 @@ def _message_of(error: BaseException) -> str:
 
 @contextmanager
 def _refusals(action: str) -> Iterator[None]:
-    """Turns errors of `faiss` into ConfigError with the action."""
+    """Raises errors of `faiss` as ConfigError; the message begins with `action`."""
     try:
         yield
     except RuntimeError as error:
@@ -327,7 +327,7 @@ def _pieces(count: int) -> list[slice]:
 
 
 def _innermost(index: Any) -> Any:
-    """Returns the index behind rotations and projections: a view that `index` must outlive."""
+    """Returns the index behind rotations and projections; it is valid only as long as `index`."""
     faiss = _library()
     inner = faiss.downcast_index(index)
     while isinstance(inner, faiss.IndexPreTransform):
@@ -336,7 +336,7 @@ def _innermost(index: Any) -> Any:
 
 
 def _takes_codes(index: Any) -> bool:
-    """Returns whether the index accepts codes of other processes."""
+    """Returns whether the index can add codes that another process computed."""
     return type(_innermost(index)).__name__ in _WITH_CODES
 
 

@@ -21,7 +21,7 @@ from tokenloom_retro.settings import RetroBuildSettings
 
 
 def damaged_files(project: RetroProject) -> list[str]:
-    """Compares all files of a project with the checksums in its manifests; returns problems, a sentence each.
+    """Compares all files of a project with the checksums in the manifests; returns one sentence per problem.
 
     Datasets are not checked (see `verify_dataset`), and neither are projects of Megatron, which have no manifests.
     """
@@ -50,7 +50,7 @@ def verify_retro(
     fraction: float = 0.01,
     seed: int = 0,
 ) -> list[str]:
-    """Verifies a project; returns problems, a sentence each. Nothing is written.
+    """Verifies a project; returns one sentence per problem. Nothing is written.
 
     First runs `damaged_files`. If no file is damaged, it compares the identity of each output (datasets, tokenizer,
     embedder, settings) with the current one, and recomputes a fraction of the blocks bit for bit: chunks, vectors to

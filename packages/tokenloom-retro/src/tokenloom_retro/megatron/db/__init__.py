@@ -53,7 +53,7 @@ def get_db_dir(project_dir: str) -> str:
 
 
 def init_indexed_dataset_infos(config: Any) -> list[dict[str, Any]]:
-    """Returns the datasets of a configuration: `ratio`, `prefix` and the opened pair as `dataset`."""
+    """Returns a mapping per dataset of a configuration: `ratio`, `prefix`, and the opened pair as `dataset`."""
     blend = list(config.retro_gpt_data_path)
     if len(blend) % 2:
         message = f"`retro_gpt_data_path` must be alternating weights and prefixes, got {blend!r}"
@@ -109,7 +109,7 @@ def get_individual_chunk_db(project_dir: str, ds_id: int, ds_info: Mapping[str, 
 
 
 def get_individual_doc_offsets(project_dir: str, ds_id: int, ds_info: Mapping[str, Any]) -> NDArray[np.uint64]:
-    """Returns dataset, document, and number of chunks up to its end, for each document: uint64[num_documents, 3]."""
+    """Returns uint64[num_documents, 3]: dataset, document, and number of chunks up to the end of the document."""
     return individual_document_offsets(RetroProject(project_dir), ds_info["prefix"], number=ds_id)
 
 
@@ -130,8 +130,8 @@ def get_merged_dataset(
 
     Args:
         project_dir: path of the project folder.
-        chunk_length: tokens of a chunk.
-        eod_token_id: padding of shorter chunks.
+        chunk_length: tokens per chunk.
+        eod_token_id: end-of-document id, which pads shorter chunks.
         db_type: "sampled", "train" or "valid".
         indexed_dataset_infos: the datasets, if they are already open.
     """

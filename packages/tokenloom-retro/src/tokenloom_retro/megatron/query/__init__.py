@@ -81,5 +81,5 @@ def get_query_dir(project_dir: str) -> str:
 
 
 def get_neighbor_dir(project_dir: str, key: str, dataset: Any) -> str:
-    """Returns the folder of the neighbors of a split ("train", "valid" or "test") with the samples `dataset`."""
+    """Returns the folder with the neighbors of the samples `dataset` of a split: "train", "valid" or "test"."""
     return RetroProject(project_dir).neighbor_folder(key, dataset)
