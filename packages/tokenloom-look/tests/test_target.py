@@ -34,7 +34,7 @@ def test_blends_of_arguments_and_of_files(tmp_path: Path):
     listed = tmp_path / "blend.txt"
     listed.write_text(f"30 {one}\n70 {two}\n")
     assert open_target([str(listed)]).blend == target.blend
-    with pytest.raises(ConfigError, match=r"the blend .* has no samples\nhint: name a pair"):
+    with pytest.raises(ConfigError, match=r"the blend .* has no samples\nhint: pass a pair"):
         target.sample(0)
 
 
@@ -72,7 +72,7 @@ def test_documents_of_pairs_are_numbered_by_source(tmp_path: Path):
 
 
 def test_missing_targets_are_named(tmp_path: Path):
-    with pytest.raises(DatasetNotFoundError, match=r"no dataset, run or job at `.*nothing_here`\nhint: name a prefix"):
+    with pytest.raises(DatasetNotFoundError, match=r"no dataset, run or job at `.*nothing_here`\nhint: pass a prefix"):
         open_target([str(tmp_path / "nothing_here")])
     (tmp_path / "half.idx").write_bytes(b"")
     with pytest.raises(DatasetNotFoundError, match=r"no file `.*half\.bin`"):

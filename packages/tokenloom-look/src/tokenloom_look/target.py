@@ -39,7 +39,7 @@ from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.tokenizers.load import load_tokenizer
 
 _TARGETS_HINT = (
-    "name a prefix (the path of a pair without `.bin` or `.idx`), a catalogue, a run.toml, the folder of a job, or a "
+    "pass a prefix (the path of a pair without `.bin` or `.idx`), a catalogue, a run.toml, the folder of a job, or a "
     "file with a blend"
 )
 
@@ -120,9 +120,10 @@ class Target:
         return None if self.samples is None else len(self.samples)
 
     def named(self, pair: int, document: int) -> tuple[int, int]:
-        """Returns source and index of a document, given the index of its pair and its index there.
+        """Returns the source of a document and its index in that source, given the pair and its index in the pair.
 
-        Document indices count over the pairs of a source. In a run they count sequences and skip empty documents.
+        The index in a source counts across the pairs of the source. For a run it counts sequences, which skips empty
+        documents.
         """
         rows = self.pair_rows
         if self.run is not None:
@@ -145,7 +146,7 @@ class Target:
 
     def no_samples(self) -> ConfigError:
         message = f"the {self.kind} `{self.name}` has no samples"
-        return ConfigError(message, hint="name a pair, or the run.toml of a run")
+        return ConfigError(message, hint="pass a pair, or the run.toml of a run")
 
     def sample(self, position: int) -> Shown:
         """Returns the sample at a position; see `shown_sample`."""
@@ -171,7 +172,7 @@ def open_target(
         object_storage: settings of object storage.
     """
     if not words:
-        raise ConfigError("no target given", hint="name a prefix, a run.toml, or the folder of a job")
+        raise ConfigError("no target given", hint="pass a prefix, a run.toml, or the folder of a job")
     settings = SampleSettings() if settings is None else settings
     word = words[0]
     if len(words) == 1 and word.endswith(".toml"):
@@ -301,7 +302,7 @@ def _windows(target: Target) -> GPTDataset:
 
 
 def _job_folder(word: str) -> str | None:
-    """Returns the job folder named by a word, given as the folder or its output prefix; None if there is none."""
+    """Returns the job folder that a word names, by its own path or its output prefix; None if there is none."""
     for folder in (word.rstrip("/"), f"{word}.job"):
         if not is_remote(word) and os.path.isfile(os.path.join(folder, JOB)):
             is_done = folder != word.rstrip("/") and os.path.exists(idx_path(word))
@@ -320,7 +321,7 @@ def _blend_of(words: Sequence[str]) -> Blend:
             hint = did_you_mean(word, suffix=".idx") or _TARGETS_HINT
             raise DatasetNotFoundError(f"no dataset, run or job at `{word}`", hint=hint) from error
     if word.endswith(".lock"):
-        raise ConfigError(f"`{word}` is the lock of a run", hint="name the run.toml in the same folder")
+        raise ConfigError(f"`{word}` is the lock of a run", hint="pass the run.toml in the same folder")
     try:
         return parse_blend(args_file=word)["blend"]
     except ConfigError as error:

@@ -173,7 +173,7 @@ def test_jumps_parse_what_the_user_typed(ask_run, value, found):
         ("60", 404, "position 60 out of range: the target has 60 positions"),
         ("step 8", 404, "position 64 out of range: the target has 60 positions"),
         ("web:39", 404, "document 39 out of range: web has 39 documents"),
-        ("wbe:4", 400, "'wbe:4' names no source of this run"),
+        ("wbe:4", 400, "'wbe:4': the run has no source 'wbe'"),
         ("web.jsonl:99", 400, "web.jsonl"),
     ],
 )

@@ -67,7 +67,7 @@ class Access:
         return cls(names=frozenset(name.lower() for name in (*names, *own)), any_address=is_everywhere)
 
     def ticket(self) -> str:
-        """Returns a token that opens the page only once, for command lines, which other users can see."""
+        """Returns a token that opens the page once; for command lines, which other users can see."""
         self._tickets.append(secrets.token_urlsafe(32))
         return self._tickets[-1]
 

@@ -57,7 +57,7 @@ def document(session: Session, query: Query) -> dict[str, Any]:
 def _rows(
     session: Session, pair: OpenPair, numbers: NDArray[np.int64], rows: NDArray[np.int64]
 ) -> list[dict[str, Any]]:
-    """Returns the rows of consecutive documents of one pair."""
+    """Returns the table rows of consecutive documents of one pair."""
     data = pair.data
     if session.target.run is not None:  # a run counts sequences as documents
         owners = np.array([pair.document_of(row) for row in rows.tolist()], dtype=np.int64)

@@ -90,7 +90,7 @@ def _source_names(session: Session) -> dict[str, int]:
 
 
 def _own_number(session: Session, source: int, row: int) -> int:
-    """Returns the index of the document with the given sequence."""
+    """Returns the index of the document of a source that contains sequence `row` of the source."""
     if session.target.run is not None:
         return row
     pairs, rows = session.target.pair_rows.locate(np.array([source], np.int32), np.array([row], np.int64))

@@ -64,7 +64,7 @@ def position(session: Session, query: Query) -> dict[str, Any]:
 
 
 def _losses(session: Session, chosen: np.ndarray[Any, np.dtype[np.int64]]) -> dict[tuple[int, int], dict[str, Any]]:
-    """Returns recorded losses per token and their levels, by (position, slot)."""
+    """Returns the loss per token and its level, 0 (usual) to 2 (high), of recorded spans by (position, slot)."""
     run = session.target.run
     if run is None or session.losses is None:
         return {}
@@ -123,7 +123,7 @@ def _rows(session: Session, chosen: np.ndarray[Any, np.dtype[np.int64]]) -> list
 
 
 def _preview(target: Target, span: dict[str, Any]) -> str:
-    """Returns the preview of a span."""
+    """Returns the start of the text of a span, or a note if the span is denied."""
     if span["denied"]:
         return "(denied: padding)"
     data = target.pairs.get(span["pair"]).data

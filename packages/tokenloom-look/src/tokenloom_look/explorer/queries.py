@@ -59,11 +59,11 @@ class Query:
         return value
 
     def optional_text(self, name: str) -> str | None:
-        """Returns the value; None if it is missing or empty."""
+        """Returns the value of a parameter; None if it is missing or empty."""
         return self.text(name, "") or None
 
     def number(self, name: str, default: int | None = None, *, below: int | None = None) -> int:
-        """Returns a non-negative integer."""
+        """Returns the value of a parameter as a non-negative integer; `default` if it is missing."""
         text = self.text(name, None if default is None else str(default))
         number = parse_integer(text, f"`{name}`, {quoted(text)},", at_least=0)
         if below is not None and number >= below:
@@ -71,11 +71,11 @@ class Query:
         return number
 
     def page(self, *, default: int, most: int) -> tuple[int, int]:
-        """Returns `first`, by default 0, and `count`, capped at `most`."""
+        """Returns the parameters `first` (0 if missing) and `count` (`default` if missing, at most `most`)."""
         return self.number("first", 0), min(self.number("count", default), most)
 
     def check_read(self) -> None:
-        """Raises if the request has parameters that the view did not read."""
+        """Raises ConfigError if the request has parameters that the view did not read."""
         if unknown := sorted(self._values.keys() - self._read):
             raise ConfigError(f"unknown parameters {', '.join(map(quoted, unknown))}")
 
@@ -94,7 +94,7 @@ _STATUSES: tuple[tuple[type[TokenloomError], int], ...] = (
 
 
 class NotThereError(TokenloomError):
-    """The requested number or name does not exist; the page shows the message in place."""
+    """The requested index or name does not exist; the explorer shows the message where the result would be."""
 
 
 def encoded(value: Any) -> bytes:

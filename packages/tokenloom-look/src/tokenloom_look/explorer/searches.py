@@ -58,7 +58,7 @@ class Cursor:
 
 
 class _Place(NamedTuple):
-    """A match: the sequence, its tokens [start, stop), and the token to continue from to find it again."""
+    """A match: tokens [start, stop) of sequence `row`; a search that begins at token `again` finds the match again."""
 
     row: int
     start: int
@@ -68,7 +68,7 @@ class _Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """The matches of one step of a search, and the sequence and token to continue from."""
+    """The matches of one step of a search, and the sequence `row` and token `start` to continue from."""
 
     places: list[_Place]
     row: int
@@ -142,7 +142,7 @@ class _Pattern:
         return "text by decoding"
 
     def stages(self, pair: OpenPair, row: int, start: int, until: float) -> Iterator[_Stage]:
-        """Yields matches in a pair, starting at a token; a stage ends early at the time `until`."""
+        """Yields the matches in a pair from token `start` of sequence `row` on; the time `until` ends a stage early."""
         if self.ids:
             return self._stages_of_ids(pair, row, start, until)
         return self._stages_of_text(pair, row, start)
@@ -216,13 +216,13 @@ def _next(
 
 
 def _moved(pair: OpenPair, at: Cursor, row: int, start: int) -> Cursor:
-    """Returns the cursor at another place of its pair."""
+    """Returns the cursor moved to token `start` of sequence `row` in the same pair."""
     passed = int(pair.data.sequence_lengths[at.row : row].sum(dtype=np.int64)) - at.start + start
     return Cursor(pair=at.pair, row=row, start=start, searched=at.searched + passed)
 
 
 def _pairs(session: Session, source: int | None) -> tuple[range, int]:
-    """Returns the indices of the pairs to search, and their number of tokens."""
+    """Returns the indices of the pairs to search, and their total number of tokens."""
     sources, bounds = session.target.sources, session.target.pair_rows.first_pairs.tolist()
     if source is None:
         return range(bounds[0], bounds[-1]), sum(each.num_tokens for each in sources)

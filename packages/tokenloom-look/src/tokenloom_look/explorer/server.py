@@ -19,7 +19,7 @@ _LAST_PORT = 65535
 
 
 class LocalServer:
-    """A server of views. It listens from construction on, and answers after `run` is called."""
+    """An HTTP server for the explorer. The constructor begins to listen; `run` answers requests."""
 
     def __init__(self, views: Mapping[str, View], *, host: str = "127.0.0.1", port: int = 0) -> None:
         uvicorn = require("uvicorn", extra="look")

@@ -54,7 +54,7 @@ class Session:
 
     @property
     def num_positions(self) -> int | None:
-        """Returns the number of positions of a run; None without end or if the order would have to be built."""
+        """Returns the number of positions; None for a run without end, or if counting would build the order."""
         return None if self.target.run is None else self.target.run.num_samples
 
     def source(self, query: Query) -> int:

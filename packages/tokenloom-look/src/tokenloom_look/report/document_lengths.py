@@ -36,7 +36,7 @@ class LengthHistogram:
 
 
 class DocumentLengths:
-    """Statistics of document lengths of one or more pairs: 10^7 documents in 0.12 s, any number in 2 MB.
+    """Statistics of the document lengths of pairs: 0.12 s per 10^7 documents, 2 MB for any number of documents.
 
     Percentiles are exact below 65,536 tokens, and within 1.6 % above (64 bins per power of two).
     """
@@ -102,7 +102,7 @@ class DocumentLengths:
         return [int(start) for start in self._histogram.edges[bins]]
 
     def share_of_tokens_in_longest(self, share: float) -> float:
-        """Returns the share of tokens that are in the longest documents, given their share of all documents."""
+        """Returns the share of all tokens in the longest documents, which are the share `share` of all documents."""
         if not self.num_tokens:
             return 0.0
         counts, tokens = self._histogram.counts[::-1], self._histogram.tokens[::-1]

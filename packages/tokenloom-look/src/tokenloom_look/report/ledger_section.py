@@ -23,7 +23,7 @@ _NOT_COUNTED = (
 
 
 def ledger_section(target: Target, _options: ReportOptions) -> Section | None:
-    """Returns the ledger of a run; None for Megatron's order. Reads samples only if there are few."""
+    """Returns the ledger of a run; None with Megatron's order. Samples are read only if there are few."""
     if target.run is None or target.run.lock.is_megatron:
         return None
     run, horizon = target.run, horizon_of(target.run)

@@ -51,7 +51,7 @@ def with_steps(history: RunHistory, options: ReportOptions) -> RunHistory:
 
 
 def largest(history: RunHistory, most: int) -> list[int]:
-    """Returns at most `most` sources that are read, sorted by their number of samples."""
+    """Returns the indices of the sources with the most samples, most first; unread sources are left out."""
     last = history.samples[-1]
     ranked: list[int] = np.argsort(-last, kind="stable").tolist()
     return ranked[: min(most, int(np.count_nonzero(last)))]
@@ -98,7 +98,7 @@ def others(count: int) -> str:
 
 
 def first_ones(names: Sequence[str], most: int = 3) -> str:
-    """Returns the first names and the number of the others."""
+    """Returns the first names as one text, and how many others there are."""
     count = num_shown(len(names), most)
     return ", ".join([*names[:count], *([others(len(names) - count)] if len(names) > count else [])])
 

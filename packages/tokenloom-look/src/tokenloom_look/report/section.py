@@ -62,8 +62,8 @@ class Series:
 
     Attributes:
         name: name in the legend.
-        values: numbers[num_points], one per x value; NaN for a gap. Bars have one value less than edges.
-        colour: index of its colour; None uses its index in the chart.
+        values: numbers[num_points], one per x value, NaN for a gap; for bars, one value per bar.
+        colour: index of the colour; None for the index of the series in the chart.
     """
 
     name: str
@@ -93,7 +93,8 @@ class Chart:
         x_unit: unit of x values, such as "tokens".
         y_label, y_scale: name and scale of the y axis; on "log", values of 0 or less become gaps.
         y_format: format of values: "count", "share" of 1, "number", "tokens" or "seconds".
-        series, marks: the lines, layers or bars, and labelled places on the x axis.
+        series: the lines, layers or bars.
+        marks: labelled places on the x axis.
         note: a remark below the chart.
     """
 
@@ -215,10 +216,10 @@ def _short(value: float) -> float | int:
 
 
 def kept_points(ys: NDArray[Any], *, most: int = MOST_POINTS) -> NDArray[np.int64]:
-    """Chooses the points to draw: int64[num_kept], ascending.
+    """Returns the indices of the points to draw: int64[num_kept], ascending.
 
-    Keeps the first and last point, and the minimum and maximum of each stretch of each line. `ys` is
-    numbers[num_points] or [num_lines, num_points]; NaN for a gap.
+    Keeps the first and last point, and the minimum and maximum of each line in each of several equal intervals.
+    `ys` is numbers[num_points] or [num_lines, num_points]; NaN for a gap.
     """
     lines = np.atleast_2d(ys)
     num_lines, num_points = lines.shape
@@ -236,7 +237,7 @@ def kept_points(ys: NDArray[Any], *, most: int = MOST_POINTS) -> NDArray[np.int6
 
 
 def _without_gaps(line: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Returns a line with gaps replaced by infinity for minima, and by minus infinity for maxima."""
+    """Returns two copies of a line: for minima, with gaps replaced by infinity; for maxima, by minus infinity."""
     if line.dtype.kind != "f":
         return line, line
     gaps = np.isnan(line)

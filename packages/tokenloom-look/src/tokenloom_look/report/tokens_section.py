@@ -1,6 +1,6 @@
 """The section "Tokens": tokens per byte, most frequent tokens and document ends, measured on a random sample.
 
-The sample consists of stretches that start at random tokens of all data; data with images is skipped.
+The sample consists of token ranges that start at random places of all data; data with images is skipped.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _findings(sample: TokenSample, target: Target) -> Iterator[str]:
 
 @dataclass(slots=True, kw_only=True)
 class TokenSample:
-    """Statistics of random stretches of the data; `texts` has (bytes of text, tokens) of each decoded stretch."""
+    """Statistics of random token ranges; `texts` has (bytes of text, tokens) of each decoded range."""
 
     num_tokens: int = 0
     counts: Counter[int] = field(default_factory=Counter)
@@ -124,7 +124,7 @@ class TokenSample:
 def sample_tokens(
     target: Target, *, seed: int, num_stretches: int = NUM_STRETCHES, stretch_tokens: int = STRETCH_TOKENS
 ) -> TokenSample:
-    """Measures random stretches of the data, chosen by a seed."""
+    """Measures ranges of `stretch_tokens` tokens at places that `seed` chooses at random."""
     rng = np.random.default_rng([seed, 11])
     prefixes = [prefix for source in target.sources for prefix in source.prefixes]
     sizes = np.array([target.pairs.get(prefix).data.num_tokens for prefix in prefixes], dtype=np.int64)
@@ -165,7 +165,7 @@ def _add_stretches(
 
 
 def _read(data: IndexedDataset, places: NDArray[np.int64], stretch_tokens: int) -> Iterator[NDArray[np.int64]]:
-    """Yields stretches, across document ends but within one file."""
+    """Yields up to `stretch_tokens` tokens from each place on, past document ends, but not past the end of a file."""
     itemsize = data.dtype.itemsize
     starts, stops = np.array([0], np.int64), np.array([data.num_tokens * itemsize], np.int64)
     if data.catalogue is not None:  # its pairs start at rounded offsets
@@ -181,7 +181,7 @@ def _read(data: IndexedDataset, places: NDArray[np.int64], stretch_tokens: int) 
 
 
 def _add_ends(found: TokenSample, data: IndexedDataset, documents: NDArray[np.int64]) -> None:
-    """Counts documents that end with EOD; empty documents are skipped."""
+    """Counts how many of `documents` end with EOD; empty documents are skipped."""
     eod = found.eod
     if eod is None or not data.num_documents:
         return
