@@ -384,7 +384,7 @@ def test_data_without_a_run(capsys, folder):
     assert search_data("exam", "F/code")[0] == 0
     status, _, err = search_data("exam", "F/code", "--field", "answer")
     assert status == 1
-    assert "exam.jsonl` line 1: no key 'answer'; found 'question'\nhint: name the fields" in err
+    assert "exam.jsonl` line 1: no key 'answer'; found 'question'\nhint: pass the fields" in err
     with IndexedDatasetBuilder(f"{folder}/cut.bin", dtype=np.int32) as builder:
         builder.add_document(BYTES.tokenize(PASSAGE), [40, len(BYTES.tokenize(PASSAGE)) - 40])
         builder.finalize(f"{folder}/cut.idx")

@@ -1,4 +1,4 @@
-"""Checks of the machine, of benchmark contamination, resuming, isolation of documents, shuffling and packing."""
+"""Checks of the machine, benchmark contamination, resuming, document isolation, shuffling and packing."""
 
 import lazy_loader
 

@@ -76,7 +76,7 @@ _LIMITS = ReadLimits(max_record_bytes=1 << 28)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Folding:
-    """The role of each code point in words; see `native/ngrams.hpp`."""
+    """The kind of each code point (letter, separator, …) and its replacement; see `native/ngrams.hpp`."""
 
     # uint8[0x110001], the `CodePointKind` of each code point; the last one is for invalid UTF-8
     kinds: NDArray[np.uint8]
@@ -99,7 +99,7 @@ class NgramIndex:
     Args:
         content: uint8, texts in UTF-8, concatenated.
         offsets: int64[num_texts + 1], the start of each text, and the end; ascending from 0.
-        folding: the role of each code point in words.
+        folding: the kinds and replacements of code points; see `folding`.
         normalise: splits UTF-8 with combining marks or jamo into words, joined by spaces; called from several threads.
         length: words of an n-gram, at most 50.
         least: a text with fewer than `length` words, but at least this many, is one n-gram.
@@ -140,10 +140,10 @@ class NgramIndex:
     ) -> Int64s:
         """Finds all n-grams in documents: int64[num_hits, 5], sorted by document and word.
 
-        Columns: document, index of the n-gram's last word in it, first token, token after the last, n-gram number.
-        `tokens` are uint32, documents concatenated; `ends`, int64[num_documents], are their ends. With `begins_inside`
-        or `ends_inside`, the first or last document is cut off, and a word at the cut is ignored. Raises IndexError for
-        a token that is not in `table`.
+        Columns: document, index of the n-gram's last word in the document, first token, token after the last, n-gram
+        index. `tokens` are the concatenated documents; `ends`, int64[num_documents], are the document ends. With
+        `begins_inside` or `ends_inside`, the first or last document is cut off, and a word at the cut is ignored.
+        Raises IndexError for a token that is not in `table`.
         """
         found, wanted, stretches = [], np.arange(len(ends)), list[bytes]()
         while len(wanted):
@@ -259,7 +259,7 @@ def read_benchmarks(
                 parsed = parse_block(block, fields)
                 if parsed.bad_lines:
                     message = f"{parsed.bad_lines[0].place}: {parsed.bad_lines[0].reason}"
-                    raise ConfigError(message, hint="name the fields of the benchmark with --field")
+                    raise ConfigError(message, hint="pass the fields of the benchmark with --field")
                 for column in parsed.columns:
                     ends = np.arange(1, len(column.texts) + 1) if column.document_ends is None else column.document_ends
                     items += np.repeat(len(files) + np.arange(len(ends)), np.diff(ends, prepend=0)).tolist()
@@ -283,7 +283,7 @@ def read_benchmarks(
 
 
 def token_bytes(tokenizer: TextTokenizer) -> TokenBytes | None:
-    """Returns the bytes of each token, `_PASSAGE_END` for special tokens; None if texts are not concatenated bytes."""
+    """Returns the bytes of each token, `_PASSAGE_END` for special tokens; None if they do not concatenate to texts."""
     table = [_PASSAGE_END] * tokenizer.vocab_size
     if isinstance(tokenizer, ByteTokenizer):
         table[:256] = _ALL_BYTES
@@ -333,8 +333,8 @@ Sources = Mapping[str, tuple[str, ...]]
 class Passages(NamedTuple):
     """Passages found in documents: arrays int64[count], sorted by item, source, document and start.
 
-    A passage is tokens [start, stop) of a document and `num_grams` consecutive n-grams from `first_grams` on, an index
-    over all texts. Document indices are within the source.
+    A passage is tokens [start, stop) of a document, and `num_grams` consecutive n-grams from the index `first_grams`
+    on, which counts the n-grams of all texts. Document indices count within the source.
     """
 
     items: Int64s
@@ -356,7 +356,7 @@ class Passages(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Contamination:
-    """Benchmark items found in data."""
+    """The result of a search: which n-grams of benchmark items are in the data, and where."""
 
     benchmarks: Benchmarks  # the arguments of the search
     sources: Sources
@@ -366,7 +366,7 @@ class Contamination:
     num_tokens: int  # number of tokens searched
 
     def passage(self, number: int) -> dict[str, Any]:
-        """Returns one passage as plain values, with its text in the item and in the document."""
+        """Returns a passage as plain values, with the matching texts of the item and of the document."""
         found, index = self.passages, self.benchmarks.index
         names = ("documents", "starts", "stops", "first_grams", "num_grams")
         document, start, stop, first, count = (int(getattr(found, name)[number]) for name in names)
@@ -398,7 +398,7 @@ def find_contamination(
 ) -> Contamination:
     """Searches all tokens for the n-grams of benchmarks. Passages across two sequences are not found.
 
-    `folder` stores the hits of each part of the data, so that a killed search resumes. All processes that name the same
+    `folder` stores the hits of each part of the data, so that a killed search resumes. All processes that pass the same
     folder share the search; each returns the same result once all parts are done.
     """
     search = partial(_search, benchmarks.index, token_bytes(tokenizer), tokenizer)
@@ -443,7 +443,7 @@ def _too_many(count: int) -> ConfigError:
 
 
 class _Block(NamedTuple):
-    """Sequences of one pair. `source` is the index of its source, `first` that of the pair's first document in it."""
+    """Sequences of a pair; `source` is a source index, `first` the index of the pair's first document in the source."""
 
     source: int
     first: int
@@ -452,7 +452,7 @@ class _Block(NamedTuple):
 
 
 def _parts(sources: Sources) -> Iterator[list[_Block]]:
-    """Yields all sequences as lists of blocks, always in the same order."""
+    """Yields the parts of the data, each a list of blocks, in an order that depends only on the data."""
     blocks = (
         _Block(number, first, pair, span)
         for number, prefixes in enumerate(sources.values())
@@ -474,7 +474,7 @@ def _pairs_of(prefixes: Sequence[str]) -> Iterator[tuple[int, IndexedDataset]]:
 def _search_shared(
     folder: str, parts: Callable[[], Iterator[list[_Block]]], search: Callable[[list[_Block]], Int64s]
 ) -> Iterator[tuple[list[_Block], Int64s]]:
-    """Yields all parts with their hits; processes that share a folder divide the parts among them.
+    """Yields each part with its hits; processes that share a folder divide the parts among themselves.
 
     A process locks byte N of the lock file while it searches part N. The lock ends when the process dies.
     """
@@ -535,7 +535,7 @@ def _search(index: NgramIndex, table: TokenBytes | None, tokenizer: TextTokenize
             hits = _search_decoded(index, np.split(tokens, ends[:-1]), tokenizer, inside)
     except IndexError as error:
         message = f"`{pair.path_prefix}` has {error}, but `{tokenizer.path}` has {tokenizer.vocab_size:,} tokens"
-        raise ConfigError(message, hint="name the tokenizer of the data with --tokenizer") from error
+        raise ConfigError(message, hint="pass the tokenizer of the data with --tokenizer") from error
     found = np.insert(hits, 0, source, axis=1)
     found[:, 1] = first + span.rows[hits[:, 0]]
     found[:, 3:5] += span.starts[hits[:, 0]][:, None]
@@ -570,7 +570,7 @@ def _search_decoded(
 
 
 def _pairs(wanted: NDArray[Any], keys: NDArray[Any]) -> tuple[Int64s, Int64s]:
-    """Returns all pairs of equal values as indices in the first array, ascending, and in the second."""
+    """Returns all pairs (i, j) with `wanted[i] == keys[j]`, as an array of i, ascending, and an array of j."""
     order = np.argsort(keys, kind="stable")
     first, stop = (np.searchsorted(keys[order], wanted, side=side) for side in ("left", "right"))
     each = stop - first

@@ -150,7 +150,7 @@ def run(options: Options) -> int:
 
 
 def _sources_and_tokenizer(options: Options, opened: Run | None) -> tuple[Sources, TextTokenizer]:
-    """Returns the sources of the run, or each given pair as a source; and the tokenizer of the data."""
+    """Returns the sources (those of the run, or each given pair) and the tokenizer of the data."""
     sources: Sources
     if opened is None:
         sources = {prefix: (prefix,) for prefix in map(prefix_of, expand_prefixes(options.data))}

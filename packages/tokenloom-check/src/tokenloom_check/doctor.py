@@ -166,7 +166,7 @@ def check_disk(path: str) -> Iterator[Finding]:
     """Checks that files in a folder can be written, mapped, locked and renamed, and measures the write speed."""
     folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
     if not any(map(os.path.exists, (path, f"{path}.idx", f"{path}.bin"))):
-        hint = "name an existing path, or the folder for new files"
+        hint = "pass an existing path, or the folder for new files"
         yield Finding("disk", "problem", f"`{path}`: no such file, folder or pair", hint)
         return
     status = os.statvfs(folder)
@@ -190,7 +190,7 @@ def check_disk(path: str) -> Iterator[Finding]:
 
 
 def _failing_calls(folder: str) -> Iterator[str]:
-    """Yields the system calls needed for outputs that fail in a folder."""
+    """Yields the system calls that outputs need and that fail in a folder."""
     old, new = os.path.join(folder, "old"), os.path.join(folder, "new")
     with open(old, "xb") as file:
         file.write(b"tokens")
@@ -256,7 +256,7 @@ def check_bucket(address: str) -> Iterator[Finding]:
 
 
 def _within_timeout(check: Callable[[], Iterator[Finding]]) -> list[Finding]:
-    """Returns the findings of a check or raises its error; a check that hangs is abandoned with TimeoutError."""
+    """Returns the findings of a check, or raises its error; abandons a check that hangs and raises TimeoutError."""
     future: Future[list[Finding]] = Future()
 
     def call() -> None:

@@ -105,7 +105,7 @@ def _sample(value: Any, where: str) -> Sample:
 
 
 def words_of(value: Any, longest: int = _LONGEST_WORDS) -> str:
-    """Returns a short text of the content, on one line."""
+    """Returns the content of a value in short, as one line of text."""
     text = _words(value, longest)
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
@@ -133,7 +133,7 @@ def _is_list_of_samples(batch: Any) -> bool:
 
 
 def _num_rows(value: Any) -> int | None:
-    """Returns the number of rows of a column, or the most common number of several columns; None without rows."""
+    """Returns the number of rows of a column, or the most common number if `value` has several; None without rows."""
     if _is_array(value):
         return int(value.shape[0]) if len(value.shape) else None
     if isinstance(value, Mapping):
@@ -161,7 +161,7 @@ def _is_transposed(value: list[Any] | tuple[Any, ...], count: int) -> bool:
 
 
 def _content(value: Any, where: str) -> Any:
-    """Returns the content as lists, tuples, strings and numbers with an unambiguous `repr`."""
+    """Returns the content of a value as lists, tuples, strings and numbers, whose `repr` is unambiguous."""
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, _KNOWN_BY_REPR) or value is None:
         return type(value).__name__, repr(value)

@@ -189,10 +189,10 @@ class _PackedBatch:
         return found
 
     def cut(self, value: Tensor, document: int, name: str | None = None) -> Tensor | None:
-        """Slices one document out of a tensor: its row, and its tokens along every axis as long as a row.
+        """Slices one document out of a tensor: the document's row, and its tokens along every axis as long as a row.
 
-        An array of the batch (`name`) is sliced along all these axes. An input or output of a module has no name: it is
-        sliced along the first one, and the result is None if there is none.
+        An array of the batch (`name`) is sliced along all such axes. An input or output of a module (no name) is sliced
+        along the first such axis; the result is None if there is no such axis.
         """
         found = None
         for array in [name] if name in self.pieces else self.pieces:
@@ -245,7 +245,7 @@ def _owner_of(tensors: Batch, tokens: Tensor) -> tuple[Tensor, str]:
         width = rows.numel() // len(bounds)
         if bool((bounds.diff() < 0).any()) or int(bounds.max()) > width or len(bounds) not in (1, len(rows)):
             message = f"`cu_seqlens` must ascend to at most {width}, got {bounds.flatten().tolist()[:20]}"
-            _refuse(message, "give the start of each document, then the end of the last one")
+            _refuse(message, "pass the start of each document, then the end of the last one")
         positions = torch.arange(width, device=rows.device).expand(len(bounds), width).contiguous()
         ids = torch.searchsorted(bounds, positions, right=True).reshape(rows.shape)
         is_padding = (positions >= bounds[:, -1:]).reshape(rows.shape)
@@ -290,7 +290,7 @@ class _Calls(TorchFunctionMode):  # type: ignore[misc]  # torch has no types
 
 
 def _start_gradients(packed: _PackedBatch, found: list[tuple[str, Tensor]]) -> _Calls:
-    """Starts the autograd graph at the embeddings of the tokens, even in frozen models; appends them to `found`."""
+    """Starts the autograd graph at the token embeddings, even in frozen models; appends the embeddings to `found`."""
 
     def begun(value: Tensor, given: list[Any]) -> Tensor:
         indices = [each.flatten() for each in given if _is_tensor(each) and not each.is_floating_point()]
@@ -384,7 +384,7 @@ class _Search:
         self.notes = [note for note, holds in notes.items() if holds]
 
     def run(self, batch: Batch, *, seed: int | None = 1234, has_grads: bool = False) -> tuple[Tensor, list[str]]:
-        """Returns the outputs for each token, float[num_tokens, n], and the names of outputs without one per token."""
+        """Returns the outputs per token, float[num_tokens, n], and the names of outputs that are not per token."""
         tokens = batch[self.packed.tokens]
         devices = [tokens.device] if tokens.is_cuda else []
         with torch.set_grad_enabled(has_grads), torch.random.fork_rng(devices=devices, enabled=seed is not None):
@@ -448,7 +448,7 @@ class _Search:
         return self.packed.changed(self.packed.label_arrays if name == "labels" else self.packed.token_arrays, document)
 
     def _gradients(self) -> dict[int, Tensor]:
-        """Returns, by probed document, the gradient norms of its loss at the tokens of others: float[all tokens]."""
+        """Returns, by probed document, the gradient norms of its loss at all tokens: float[n]; 0 at its own tokens."""
         begins: list[tuple[str, Tensor]] = []
         with _eager(), _start_gradients(self.packed, begins):
             found, _ = self.run(self.packed.batch, has_grads=True)
@@ -469,7 +469,7 @@ class _Search:
         return {document: each.masked_fill(self.owners == document, 0) for document, each in sizes.items()}
 
     def _changes(self, name: str) -> dict[int, Tensor]:
-        """Returns, by probe, the differences of outputs that must not change: float64[num_tokens]."""
+        """Returns, by probe, how much the outputs that must not change differ: float64[num_tokens]."""
         if name == "tail" and not bool((self.owner == PADDING).any()):
             raise _NotRunError("the batch has no padding")
         if name == "labels" and not self.packed.label_arrays:
@@ -504,7 +504,7 @@ class _Search:
         )
 
     def _with_module(self, leak: IsolationLeak, values: Batch) -> IsolationLeak:
-        """Returns the leak with the first module where outputs for its document differ from those of `values`."""
+        """Returns the leak with the first module whose outputs for the leaking document differ if run on `values`."""
         is_alone = leak.other is None
         before = self._events(self.packed.batch, leak.document)
         roundings = range(7, 11) if is_alone else (None, None)  # two runs are too few for the tokens of one document
@@ -515,7 +515,7 @@ class _Search:
                 break
             for one, two, *others in zip(old, new, *(tensors for _, tensors in repeats), strict=False):
                 if one is None or two is None or one.shape != two.shape or (is_alone and not one.is_floating_point()):
-                    continue  # a tensor without an axis of tokens, or of document indices
+                    continue  # a tensor without a token axis, or of document indices
                 if bool((_differences(one, two) > _limits([_differences(one, each) for each in others])).any()):
                     return replace(leak, module=place[0], before=place[1])
         return leak
@@ -525,7 +525,7 @@ class _Search:
     ) -> list[tuple[tuple[str, str | None], list[Tensor | None]]]:
         """Runs a batch; returns inputs and outputs of all modules in execution order, for one document or all.
 
-        Each event is ((running module, module it calls or None), tensors). A tensor without an axis of tokens is None.
+        Each event is ((running module, module it calls or None), tensors); None for a tensor without a token axis.
         """
         found, stack = [], [""]
 
@@ -559,7 +559,7 @@ def _differences(one: Tensor, two: Tensor) -> Tensor:
 
 
 def _limits(rounded: list[Tensor], inside: Any = slice(None)) -> Tensor:
-    """Returns float64[n], the largest difference at each token that rounding explains, given differences of some runs.
+    """Returns float64[n], the largest difference per token that rounding explains; `rounded` has those of several runs.
 
     Rounding has about the same effect at all tokens, except where it changes a discrete choice of the model: these
     tokens get their own limit.

@@ -31,7 +31,7 @@ _PARAGRAPHS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsolationLeak:
-    """The largest difference that a check found."""
+    """The token and module where a check found the largest difference."""
 
     document: int  # the document that depends on something else; documents are numbered from 0 over the batch
     other: int | None  # the document it depends on; -1 for padding, None if it depends on the batch as a whole
@@ -45,7 +45,7 @@ class IsolationLeak:
     before: str | None = None  # the submodule whose inputs already differ, if the code of `module` itself leaks
 
     def paragraph(self, kind: str, *, limit: float = 0.0, is_silent: bool = False) -> str:
-        """Describes the leak. `is_silent`: there is no gradient between documents."""
+        """Describes the leak found by check `kind`. `is_silent`: there is no gradient between documents."""
         words = {
             "where": f"token {self.position} of row {self.row} (token {self.offset} of its document, id {self.token})",
             "other": "padding" if self.other == PADDING else f"document {self.other}",

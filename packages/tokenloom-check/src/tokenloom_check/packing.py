@@ -86,7 +86,7 @@ class PackReport(HasFacts):
 
 
 def _percentiles(values: ArrayLike) -> list[tuple[int, float]]:
-    """Returns (percent, value) pairs of percentiles that occur in the values; empty for no values."""
+    """Returns (percent, value) for percentiles, each a value that occurs; empty for no values."""
     found = np.asarray(values)
     if not len(found):
         return []
@@ -149,7 +149,7 @@ def pack_report(
 
 
 def rank_costs(plan: PackPlan, lengths: Int64s, model: CostModel) -> Float64s:
-    """Returns the cost of each rank's pack, float64[num_microbatches, num_ranks]; `lengths` are those of the plan."""
+    """Returns the cost of each rank's pack, float64[num_microbatches, num_ranks]; the plan was made for `lengths`."""
     costs = np.empty(plan.num_packs, dtype=np.float64)
     sizes = np.ones(plan.num_packs, dtype=np.int64)
     sizes[plan.packs] = plan.cp_sizes
@@ -197,7 +197,7 @@ def _without_packing(lengths: Int64s, capacity: int, dp_size: int, cp_size: int,
 
 
 def _work(lengths: Int64s, cp_size: int, model: CostModel) -> float:
-    """Returns the cost of all tokens summed over the ranks of their group."""
+    """Returns the cost of all sub-samples, summed over the ranks of a group."""
     return float(model.cost(lengths, cp_size).sum()) * cp_size
 
 
@@ -208,11 +208,11 @@ def _bounds(lengths: Int64s, capacity: int, dp_size: int, cp_size: int, model: C
 
 
 def least_step_imbalance(lengths: Int64s, costs: Int64s | Float64s, capacity: int, num_ranks: int) -> float:
-    """Returns a lower bound of the worst step's imbalance: the cost of its costliest pack over its mean cost.
+    """Returns a lower bound of the worst step's imbalance: cost of the costliest pack over mean cost per pack.
 
-    It is the larger one of two bounds: the imbalance of all steps together (`least_slowest_cost`), and that of the t +
-    1 costliest steps, for each t. Sub-samples above half a pack need a pack each, so step s (from 0) has a pack that
-    costs at least as much as the (s * num_ranks)-th of them. And t steps cost at most as much as the t * num_ranks
+    It is the larger of two bounds: for all steps together (`least_slowest_cost`), and for the t + 1 costliest steps,
+    maximised over t. Sub-samples above half a pack need a pack each, so step s (from 0) has a pack that costs at least
+    as much as the (s * num_ranks)-th of these sub-samples. And t steps cost at most as much as the t * num_ranks
     costliest packs.
     """
     most = np.cumsum(np.sort(costliest_packs(lengths, costs, capacity))[::-1])

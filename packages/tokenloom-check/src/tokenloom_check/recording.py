@@ -37,7 +37,7 @@ class RecordWriter:
 
 @cache
 class _Program:
-    """The record of the process `pid`: a fork starts another one."""
+    """The recording of the process `pid`; a forked process starts its own."""
 
     def __init__(self, pid: int, path: str) -> None:
         self.writer = RecordWriter(path)

@@ -399,7 +399,7 @@ def compare(
 
 
 def _split(batches: Sequence[GlobalBatch], common: Counter[str]) -> tuple[list[_Place], list[_Place]]:
-    """Returns the places of samples that both readings contain, the first of equal ones, and the other places."""
+    """Returns the places of `common` samples (the first places if samples are equal), and all other places."""
     left = Counter(common)
     kept: list[_Place] = []
     others: list[_Place] = []
@@ -410,7 +410,7 @@ def _split(batches: Sequence[GlobalBatch], common: Counter[str]) -> tuple[list[_
 
 
 def _moved(expected: list[_Place], found: list[_Place], order: str) -> list[_Place]:
-    """Returns the samples of the second reading that are at another place, given the same samples."""
+    """Returns the samples of `found` that violate the order of `expected`; both contain the same samples."""
     if order == "any":
         return []
     if order == "strict":
@@ -427,7 +427,7 @@ def _moved(expected: list[_Place], found: list[_Place], order: str) -> list[_Pla
 
 
 def _ranges(places: list[_Place]) -> Iterator[range]:
-    """Yields, for each sample, the range of sample indices in its batch."""
+    """Yields, for each sample, the range of sample indices that its batch covers."""
     sizes = Counter(place.batch for place in places)  # ascending, like places
     ends = dict(zip(sizes, accumulate(sizes.values()), strict=True))
     return (range(ends[place.batch] - sizes[place.batch], ends[place.batch]) for place in places)

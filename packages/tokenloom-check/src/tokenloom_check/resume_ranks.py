@@ -36,7 +36,7 @@ _PREFETCH_SECONDS = 0.05  # wait before taking a state, to detect states that co
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """The place where ranks resume."""
+    """A point in the data where ranks start or resume."""
 
     states: tuple[str, ...] = ()  # pickled states of all ranks in base64; empty at the start
     consumed: int = 0  # number of samples returned by all ranks
@@ -47,7 +47,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """A task for all ranks: make loaders and read them up to a limit."""
+    """One reading by all ranks: make loaders and read them up to a limit."""
 
     world_size: int  # number of ranks
     begin: Point  # where the ranks start
@@ -104,7 +104,7 @@ def _arguments_of(make: Callable[..., Any]) -> set[str]:
             taken.add(name)
         elif parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL:
             message = f"the factory has an unknown parameter {name!r}; supported: {', '.join(ARGUMENTS)}"
-            raise ConfigError(message, hint="give it a default, or wrap the factory in a function")
+            raise ConfigError(message, hint="give the parameter a default, or wrap the factory in a function")
     if not taken & (_STATES | _COUNTS):
         found = f"{getattr(make, '__name__', type(make).__name__)}{inspect.signature(make)}"
         raise ConfigError(f"the factory must take `state` or `consumed` to resume, got `{found}`")
@@ -157,11 +157,11 @@ def _module_of_name(name: str) -> Any:
 
 
 def name_function(function: Callable[..., Any]) -> str:
-    """Returns the name by which another process can import a module-level function."""
+    """Returns the name, as for `load_function`, by which another process can import a module-level function."""
     name, path = getattr(function, "__qualname__", None), inspect.getsourcefile(inspect.unwrap(function))
     if name is None or path is None or "<" in name:
         message = f"other processes cannot import {function!r}: it is not a module-level function"
-        raise ConfigError(message, hint="move it to the top of a module, or pass `in_process=True`")
+        raise ConfigError(message, hint="define the function at module level, or pass `in_process=True`")
     return f"{path}:{name}"
 
 
@@ -240,7 +240,7 @@ def _read(factory: Factory, reading: Reading, rank: int) -> Iterator[tuple[str, 
 
 
 def _stop(states: tuple[Any, ...]) -> tuple[str, Any]:
-    """Returns the final event, with the state if one was taken."""
+    """Returns the final event of a rank that reached its limit; it has the state if one was taken."""
     if not states:
         return "stopped", None
     try:

@@ -83,7 +83,7 @@ class RankEvents:
 
 @dataclass(slots=True, kw_only=True)
 class ReadingResult:
-    """The result of a reading."""
+    """What all ranks read in one reading, and where it can continue."""
 
     batches: list[GlobalBatch]
     epoch_ends: list[int]  # number of batches before each end of an epoch, in rank 0
@@ -94,7 +94,7 @@ class ReadingResult:
 
 
 def whole_batches(ranks: Sequence[RankEvents], reading: Reading) -> list[GlobalBatch]:
-    """Returns the global batches of ranks; with `num_samples`, only those that all unfinished ranks have read."""
+    """Joins ranks' batches into global batches; with `num_samples`, only those that all unfinished ranks have read."""
     count = most = max(len(rank.batches) for rank in ranks)
     if reading.num_samples is not None:
         count = min((len(rank.batches) for rank in ranks if rank.last != "end"), default=most)
@@ -193,7 +193,7 @@ class _RankProcess(RankEvents):
             raise RankHungError(f"rank {self.rank} returned no batch for {timeout:g} seconds", hint=self._where())
 
     def end(self) -> str | None:
-        """Returns how the process ended; "" for exit status 0, None while it runs."""
+        """Returns in words how the process ended; "" for exit status 0, None while it runs."""
         if isinstance(self._process, int):
             try:
                 os.kill(self._process, 0)
@@ -359,7 +359,7 @@ class Program(Processes):
                 )
             except OSError as error:
                 message = f"`{self._command[0]}`: cannot start it: {error.strerror}"
-                raise ConformanceError(message, hint="make the program executable, or name a .py file") from error
+                raise ConformanceError(message, hint="make the program executable, or pass a .py file") from error
 
 
 Runner: TypeAlias = InProcess | FactoryProcesses | Program

@@ -26,7 +26,7 @@ _MAX_BLOCK_DISTANCE = 0.2  # largest median distance of neighbours, as a share o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShuffleMeasure:
-    """A measured value with its distribution over uniform permutations."""
+    """A measured value, with its mean and standard deviation for uniform permutations."""
 
     value: float  # the measured value
     expected: float  # the mean over uniform permutations
@@ -34,7 +34,7 @@ class ShuffleMeasure:
 
     @property
     def z_score(self) -> float:
-        """Returns how many standard deviations the value is from its mean; 0 if the deviation is 0."""
+        """Returns by how many standard deviations the value differs from the mean; 0 if the deviation is 0."""
         return (self.value - self.expected) / self.deviation if self.deviation else 0.0
 
 
@@ -42,7 +42,7 @@ class ShuffleMeasure:
 class ShuffleQuality:
     """The quality of a shuffle, measured on slices of its order.
 
-    Items are numbered by their place in the data. Neighbours are two items at consecutive positions of the order.
+    An item is an index into the data. Neighbours are two items at consecutive positions of the order.
     """
 
     num_items: int  # number of items in the data
@@ -102,8 +102,8 @@ def shuffle_quality(
         'as good as uniform'
 
     Args:
-        items: integers[num_sampled] in [0, num_items), items of the order as places in the data. An item may occur
-            twice, as in a second epoch.
+        items: integers[num_sampled] in [0, num_items), the order to measure, as indices into the data. An item may
+            occur twice, as in a second epoch.
         num_items: number of items in the data; None if `items` is the whole order.
         positions: integers[num_sampled], the position of each item in the order, strictly ascending; None for 0, 1, 2
             and so on. Items at consecutive positions are neighbours.
@@ -172,7 +172,7 @@ def _mean_distance(total: int, pairs: int, chained: int, n: int) -> ShuffleMeasu
 
 
 def _scale(distances: Int64s, num_items: int) -> tuple[int, float]:
-    """Returns the power of two within which neighbours are most surprisingly frequent, and their share."""
+    """Returns the power of two within which neighbours are most surprisingly frequent, and the share of those."""
     best, found = _SURPRISE, (0, 0.0)
     scale = 1
     while len(distances) and scale < num_items // 2:
