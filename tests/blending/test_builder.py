@@ -132,7 +132,7 @@ def test_counts_recorded_before_are_checked(prefix):
     assert str(caught.value) == (
         f"`sequences_per_dataset`: no entry `{prefix}`\nhint: add an entry for each dataset of the blend"
     )
-    with pytest.raises(ValueError, match="the data changed after its counts were recorded"):
+    with pytest.raises(ValueError, match="the data changed after they were recorded"):
         build(make_config(prefix, sequences_per_dataset={prefix: [19, 20]}))
 
 

@@ -152,7 +152,7 @@ def test_counts_are_those_that_a_configuration_takes(folder, capsys):
     assert counts == {f"{folder}/books": [40, 41], f"{folder}/web": [90, 91]}
     assert len(build(folder, sequences_per_dataset=counts)[0]) == 50
     counts[f"{folder}/web"] = [91, 92]
-    with pytest.raises(tokenloom.DatasetFormatError, match=r"expected \(91, 92\) sequences and documents, found"):
+    with pytest.raises(tokenloom.DatasetFormatError, match=r"expected \(91, 92\) sequences and boundaries, found"):
         build(folder, sequences_per_dataset=counts)
 
 

@@ -133,7 +133,7 @@ def test_a_folder_can_be_moved_with_its_catalogue(tmp_path):
 def test_a_catalogue_never_takes_the_place_of_a_pair(tmp_path, prefixes):
     with pytest.raises(ConfigError, match=rf"`{tmp_path}/a` is also an input"):
         build_catalogue(prefixes, prefixes[0])
-    with pytest.raises(ConfigError, match=rf"the pair `{tmp_path}/a\.bin` exists, a catalogue cannot replace it"):
+    with pytest.raises(ConfigError, match=rf"the pair `{tmp_path}/a\.bin` exists; a catalogue cannot replace it"):
         build_catalogue(prefixes[1:], prefixes[0])
     assert read_pair(prefixes[0]) == FIRST
 
@@ -242,7 +242,7 @@ def test_pairs_and_their_catalogue_in_one_folder_are_not_counted_twice(tmp_path,
         with pytest.raises(ConfigError) as caught:
             take(str(tmp_path))
         assert "pairs and the catalogue `" in caught.value.message
-        assert caught.value.hint == "name either the catalogue or the pairs"
+        assert caught.value.hint == "pass either the catalogue or the pairs"
     (tmp_path / "catalogues").mkdir()
     alone = build_catalogue(prefixes, f"{tmp_path}/catalogues/alone").path_prefix
     assert prefixes_in(f"{tmp_path}/catalogues") == [alone]

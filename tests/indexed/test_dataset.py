@@ -64,7 +64,7 @@ def test_numbers_outside_are_refused(dataset, row):
     for read in (dataset.__getitem__, dataset.get):
         with pytest.raises(IndexError) as caught:
             read(row)
-        assert str(caught.value) == f"sequence {row} of `{dataset.path_prefix}` out of range: it has 5"
+        assert str(caught.value) == f"sequence {row} of `{dataset.path_prefix}` out of range: it has 5 sequences"
 
 
 def test_other_types_are_refused(dataset):
@@ -114,7 +114,7 @@ def test_a_part_that_leaves_its_sequence_is_refused(dataset, offset, length):
     stop = 4 if length is None else offset + length
     with pytest.raises(IndexError) as caught:
         dataset.get(3, offset, length)
-    expected = f"tokens [{offset}, {stop}) of sequence 3 of `{dataset.path_prefix}` out of range: it has 4"
+    expected = f"tokens [{offset}, {stop}) of sequence 3 of `{dataset.path_prefix}` out of range: it has 4 tokens"
     assert str(caught.value) == expected
 
 
@@ -143,7 +143,7 @@ def test_gather_refuses_spans_that_leave_their_sequence(dataset, span):
     with pytest.raises(IndexError) as caught:
         gather(dataset, (0, 0, 3), span)
     expected = f"tokens [{span[1]}, {span[1] + span[2]}) of sequence 3 of `{dataset.path_prefix}`"
-    assert str(caught.value) == f"{expected} out of range: it has 4"
+    assert str(caught.value) == f"{expected} out of range: it has 4 tokens"
 
 
 @pytest.mark.parametrize("row", [5, -1, 2**62])
@@ -281,7 +281,7 @@ def test_recorded_counts_are_checked(prefix):
     assert len(IndexedDataset(prefix, sequences_per_dataset=(5, 5), fast_cache_load=True)) == 5
     with pytest.raises(DatasetFormatError) as caught:
         IndexedDataset(prefix, sequences_per_dataset=(5, 4))
-    expected = f"`{prefix}.idx`: expected (5, 4) sequences and documents, found (5, 5)"
+    expected = f"`{prefix}.idx`: expected (5, 4) sequences and boundaries, found (5, 5)"
     assert caught.value.message == expected
 
 

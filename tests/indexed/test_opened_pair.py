@@ -60,7 +60,7 @@ def test_any_use_opens_the_files(open_later, use):
 
 def test_data_of_other_counts_are_refused_then(open_later):
     dataset = open_later((2, 4))
-    with pytest.raises(DatasetFormatError, match=r"expected \(2, 4\) sequences and documents, found \(3, 4\)"):
+    with pytest.raises(DatasetFormatError, match=r"expected \(2, 4\) sequences and boundaries, found \(3, 4\)"):
         dataset.get(0)
 
 

@@ -65,7 +65,7 @@ def test_records_are_found_in_the_pair():
 
 @pytest.mark.parametrize("asked", [[6], [-1], [0, 100]])
 def test_documents_beyond_the_pair_are_refused(asked):
-    with pytest.raises(ConfigError, match="out of range: it has 6"):
+    with pytest.raises(ConfigError, match="out of range: there are 6"):
         small().locate(np.array(asked))
 
 

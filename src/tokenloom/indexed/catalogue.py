@@ -1,8 +1,8 @@
-"""Catalogues: `PREFIX.catalogue` makes many pairs one dataset without copying their tokens; it replaces `PREFIX.bin`.
+"""Catalogues join many pairs into one dataset without copying tokens: `PREFIX.catalogue` replaces `PREFIX.bin`.
 
-`PREFIX.idx` indexes the sequences of all pairs. Its pointers are offsets into one range, where the tokens of each
-pair start at a multiple of `ALIGNMENT`. So all `.bin` files can be mapped next to each other, and kernels treat them as
-one file. FORMAT.md describes the format.
+`PREFIX.idx` indexes the sequences of all pairs. Its pointers are byte offsets into one range, in which the tokens of
+each pair start at a multiple of `ALIGNMENT`. So all `.bin` files can be mapped next to each other, and kernels treat
+them as one file. FORMAT.md describes the format.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def catalogue_path(prefix: str) -> str:
 class Section:
     """The documents of a dataset whose tokens are in one `.bin` file: a whole pair, or one pair of a catalogue.
 
-    Its pointers are in [start, start + num_bytes); `rows` and `documents` are its indices in the dataset.
+    Its pointers are in [start, start + num_bytes); `rows` and `documents` are its sequence and document indices.
     """
 
     prefix: str
@@ -75,7 +75,7 @@ class CataloguePart:
 
     @property
     def file(self) -> RecordedFile:
-        """The recorded state of its `.bin` file."""
+        """The record of the `.bin` file of the pair."""
         path, modified_ns = bin_path(self.prefix), self.modified_ns
         if modified_ns is None and not is_remote(path):
             modified_ns = -1  # unknown: differs from the time of any file
@@ -99,7 +99,7 @@ class Catalogue:
 
     @cached_property
     def extents(self) -> Extents:
-        """The range of pointer values of each pair."""
+        """The range of sequence pointers of each pair."""
         return Extents.aligned([part.num_bytes for part in self.parts], alignment=ALIGNMENT)
 
     @cached_property
@@ -114,7 +114,7 @@ class Catalogue:
         return sections
 
     def identity(self) -> str:
-        """Returns a hash of the recorded sizes, samples and etags; the same for a copy elsewhere."""
+        """Returns a hash of the recorded sizes, sampled hashes and etags; a copy elsewhere has the same hash."""
         lines = (f"{part.num_bytes} {part.sample} {part.etag}\n" for part in self.parts)
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
@@ -142,7 +142,7 @@ class Catalogue:
 
 
 def read_catalogue(prefix: str, *, read: Callable[[str], Bytes] = map_whole) -> Catalogue | None:
-    """Reads the catalogue of a prefix with the function `read`; None if the file does not exist. Opens no pair."""
+    """Returns the catalogue of a prefix, using `read` to get its bytes; None if it does not exist. Opens no pair."""
     path, hint = catalogue_path(prefix), "write the catalogue again: the file is truncated, damaged or of another kind"
     try:
         data = read(path).tobytes()

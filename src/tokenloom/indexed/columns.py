@@ -39,7 +39,7 @@ from tokenloom.storage.settings import ObjectStorageSettings
 FORMAT = "tokenloom columns"
 
 Kind = Literal["token", "sequence", "document", "runs"]
-"""Unit that a row of a column belongs to; rows of "runs" are int64 (first document, file, first record)."""
+"""What a row of a column belongs to; rows of "runs" are int64 (first document, file, first record)."""
 
 _NAME = re.compile("[A-Za-z][A-Za-z0-9_-]{0,63}")
 _BLOCK_BYTES = 16 << 20
@@ -48,17 +48,17 @@ _REWRITE = "write the column again, or remove it: the file is damaged, or belong
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnFacts:
-    """The description of a column.
+    """The description of a column in `PREFIX.columns.json`.
 
     Attributes:
-        kind: unit that a row belongs to, see `Kind`.
+        kind: what a row belongs to, see `Kind`.
         dtype: name of a boolean, integer or float NumPy dtype.
         shape: (rows,) or (rows, values per row).
         num_bytes, crc32: size and CRC-32 of the file; 0 before it is written.
         of: whether a value belongs to its token as input ("token") or as prediction target ("label").
         padding: value for positions without a token.
         made_by: name of the writer; None if unknown.
-        about: further facts as JSON values, such as the tokenizer of roles or the input files of origins.
+        about: further metadata as JSON values, such as the tokenizer for roles or the input files for origins.
     """
 
     kind: Kind
@@ -87,7 +87,7 @@ class ColumnFacts:
 
     @property
     def form(self) -> tuple[object, ...]:
-        """The facts that must be equal in columns that are joined."""
+        """The values that must be equal in columns to be joined."""
         about = {} if self.kind == "runs" else dict(self.about)
         return (self.kind, self.dtype, self.shape[1:], self.of, self.padding, about)
 
@@ -128,7 +128,7 @@ def check_padding(padding: float, dtype: np.dtype[Any], *, name: str = "`padding
 
 
 def checked_name(name: str) -> str:
-    """Returns a valid column name; `ConfigError` for any other, as it becomes part of a file name."""
+    """Returns a column name; `ConfigError` if it is invalid, as it becomes part of a file name."""
     if not _NAME.fullmatch(name):
         raise ConfigError(f"`name`: must be a letter, then letters, digits, `_` or `-`, got {name!r}")
     return name
@@ -139,7 +139,7 @@ def checked_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Column:
-    """An open column whose file matches its description; only its size and header were compared. Not picklable.
+    """An open column whose file matches its description in size and header; the values are not verified. Not picklable.
 
     Attributes:
         path: path of the `.npy` file.
@@ -184,7 +184,7 @@ def read_columns(pair: IndexedDataset) -> Mapping[str, ColumnFacts]:
 
 
 def recorded_columns(prefix: str, *, object_storage: ObjectStorageSettings | None = None) -> Mapping[str, ColumnFacts]:
-    """Returns the described columns of a prefix without comparing them with a pair; none if that file is damaged."""
+    """Returns the column descriptions of a prefix without comparing them with the pair; empty if missing or damaged."""
     with suppress(DatasetFormatError):
         return _parsed_record(prefix, object_storage).columns
     return {}
@@ -209,7 +209,7 @@ def open_column(pair: IndexedDataset, name: str) -> Column | None:
     """Opens a column of a pair, mapped (in object storage: its local copy); None if the pair has no such column.
 
     Raises:
-        DatasetNotFoundError: the column file is missing, or its description.
+        DatasetNotFoundError: the column file or its description is missing.
         DatasetFormatError: the file differs from its description, or belongs to another pair.
     """
     record, path = _read_record(pair), column_path(pair.path_prefix, checked_name(name))
@@ -233,7 +233,7 @@ def open_column(pair: IndexedDataset, name: str) -> Column | None:
 
 
 def _values(path: str, data: NDArray[np.uint8], facts: ColumnFacts) -> NDArray[Any]:
-    """Returns the array in a `.npy` file after comparing size and header with its description."""
+    """Returns the array in a `.npy` file after comparing its size and header with the description."""
     if len(data) != facts.num_bytes:
         raise damaged(path, f"{facts.num_bytes} bytes", len(data), hint=_REWRITE)
     expected, header = np.dtype(facts.dtype), npy_header(np.dtype(facts.dtype), facts.shape)
@@ -257,7 +257,7 @@ def _check_rows(facts: ColumnFacts, header: Header, num_tokens: int, *, path: st
     rows = {"token": num_tokens, "sequence": header.num_sequences, "document": header.num_boundaries - 1}
     if facts.kind != "runs" and facts.shape[0] != rows[facts.kind]:
         wanted = f"a row for each of {rows[facts.kind]} {facts.kind}s"
-        raise damaged(path, wanted, facts.shape[0], hint="make the column again")
+        raise damaged(path, wanted, facts.shape[0], hint="write the column again")
 
 
 def _pair_hash(index: ByteSource, tokens: ByteSource) -> str:
@@ -272,9 +272,9 @@ WrittenColumn = tuple[PendingFile, ColumnFacts]
 
 
 class ColumnWriter:
-    """A writer of a column, block by block, under a hidden name. Not thread-safe.
+    """Writes a column block by block, to a file with a hidden name. Not thread-safe.
 
-    `facts.shape` may give the values per row, else the first block does. Integers must fit the dtype.
+    `facts.shape` may set the number of values per row; otherwise the first block sets it. Integers must fit the dtype.
     """
 
     def __init__(self, prefix: str, name: str, facts: ColumnFacts, *, durable: bool = True) -> None:
@@ -297,7 +297,7 @@ class ColumnWriter:
         self.num_rows += len(rows)
 
     def finish(self) -> WrittenColumn:
-        """Completes the file; returns it and its description."""
+        """Completes the file; returns the file and the description of the column."""
         shape = (self.num_rows, *(self._width or ()))
         header = npy_header(self._dtype, shape)
         with storage_errors("write", self._file.path):
@@ -324,10 +324,10 @@ def _row_bytes(name: str, rows: NDArray[Any], dtype: np.dtype[Any], width: tuple
 
 
 class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
-    """A column per token that any number of processes write in any order, until all rows are written.
+    """A column with one row per token, which any number of processes write in any order.
 
-    Rows are kept in the folder `PREFIX.NAME.npy.HASH.part` until `finish`, so another process can continue. Close it in
-    each process before one of them calls `finish`. The last value written to a row counts. Not thread-safe.
+    Rows are kept in the folder `PREFIX.NAME.npy.HASH.part` until `finish`, so another process can continue. Close
+    this object in all other processes before one calls `finish`. The last write to a row wins. Not thread-safe.
 
     Example:
         >>> import tempfile
@@ -363,7 +363,7 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
         self._name, self._dtype = checked_name(name), checked_dtype(dtype)
         self._width = () if width is None else (width,)
         if pair.is_remote:
-            hint = "write the column beside a copy of it, and add its `.npy` file"
+            hint = "write the column of a local copy, then pass the array in its `.npy` file to `add_column`"
             raise ConfigError(f"`{pair.path_prefix}`: must be a pair in a local folder", hint=hint)
         start = index_start_crc32(pair.index.header, pair.index.sequence_lengths)
         self._folder = f"{column_path(pair.path_prefix, name)}.{start:08x}.part"
@@ -395,7 +395,7 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
         self._files.close()
 
     def discard(self) -> None:
-        """Removes the rows that all processes have written."""
+        """Removes the rows written so far by all processes."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def write(self, sequence: int, rows: NDArray[Any], *, offset: int = 0) -> None:
@@ -427,7 +427,7 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
         """Adds the complete column to the pair; `facts` are keyword arguments of `add_column`.
 
         Raises:
-            ConfigError: a row is not written yet; the message names the first such token.
+            ConfigError: a token has no row yet; the message names the first such token.
             OutputExistsError: the column exists already, without `overwrite=True`.
         """
         if missing := self.num_missing():
@@ -449,7 +449,7 @@ def blocks_of(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
 
 
 def token_place(pair: IndexedDataset, number: int) -> str:
-    """Describes a token by its document, such as "at token 3 of document 7"."""
+    """Describes where the token with index `number` is, such as "at token 3 of document 7"."""
     boundaries = pair.document_indices[:-1]
     starts = pair.first_tokens(np.minimum(boundaries, len(pair) - 1))
     document = int(np.searchsorted(starts, number, side="right")) - 1
@@ -468,7 +468,7 @@ def written_column(writer: ColumnWriter, blocks: Iterable[NDArray[Any]]) -> Writ
 
 
 def describe_columns(prefix: str, columns: Mapping[str, ColumnFacts], index: ByteSource, tokens: ByteSource) -> bytes:
-    """Returns the bytes of `PREFIX.columns.json` for complete files after checking the row counts of columns."""
+    """Returns the bytes of `PREFIX.columns.json` for complete files; raises if a column has a wrong number of rows."""
     header, lengths = start_of(index)
     num_tokens = extents_of(tokens).num_held_bytes // header.dtype.itemsize
     for name, facts in columns.items():
@@ -514,7 +514,7 @@ def add_column(
 
     Raises:
         ConfigError: the name, the dtype, the kind or a block is invalid.
-        DatasetNotFoundError, DatasetFormatError: the pair does not exist, or has another number of rows.
+        DatasetNotFoundError, DatasetFormatError: the pair does not exist, or the number of rows does not match it.
         OutputExistsError: the column exists already, without `overwrite=True`.
         OutputBusyError: another process is writing the pair.
     """

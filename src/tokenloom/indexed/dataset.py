@@ -61,7 +61,7 @@ _MOST_BLOCKS = 4  # a block is fetched whole unless a long sequence makes it lar
 
 @contextmanager
 def pin_inputs(prefixes: Sequence[str]) -> Iterator[None]:
-    """Raises a `ChangedFileError` if a dataset is opened again in this context and its files have changed."""
+    """While active, opening one of these datasets again raises a `ChangedFileError` if its files have changed."""
     outer = _PINNED.get()
     token = _PINNED.set({**outer, **{prefix: outer.get(prefix, {}) for prefix in map(prefix_of, prefixes)}})
     try:
@@ -71,7 +71,7 @@ def pin_inputs(prefixes: Sequence[str]) -> Iterator[None]:
 
 
 class DatasetFiles:
-    """Opens the files of a dataset, always in the same versions; `catalogue` is None until a catalogue was read."""
+    """Opens the files of a dataset, each time in the same versions; `catalogue` is None until a catalogue is read."""
 
     def __init__(self, prefix: str, *, mmap: bool, settings: ObjectStorageSettings | None) -> None:
         self.catalogue: Catalogue | None = None
@@ -82,7 +82,7 @@ class DatasetFiles:
         self._versions: dict[str, FileVersion] = _PINNED.get().get(prefix, {})
 
     def open(self) -> tuple[ByteSource, MappedFile]:
-        """Returns the source of the tokens and the mapped index; `check` compares their versions."""
+        """Opens and returns the token source and the mapped index; call `check` to compare their versions."""
         if is_remote(self._prefix) and self.catalogue is None:  # both files in one round trip
             for answer in [run_in_thread(partial(self._object, path(self._prefix))) for path in (idx_path, bin_path)]:
                 with suppress(MissingObjectError):
@@ -112,7 +112,7 @@ class DatasetFiles:
         return tokens, index
 
     def check(self, *sources: ByteSource) -> None:
-        """Raises a `ChangedFileError` if a local file has another version than when it was opened first."""
+        """Raises a `ChangedFileError` if the version of a local file differs from that when it was first opened."""
         for source in sources:
             if isinstance(source, (MappedFile, PositionalFile)) and not is_remote(self._prefix):
                 self._check(source.path, source.version)
@@ -126,7 +126,7 @@ class DatasetFiles:
         return data
 
     def index_file(self) -> str:
-        """Returns the local path of the index, in object storage that of its local copy."""
+        """Returns the path of the index, or of its local copy if it is in object storage."""
         path = idx_path(self._prefix)
         return local_copy(self._object(path)) if is_remote(path) else path
 
@@ -156,9 +156,9 @@ class DatasetFiles:
 
 
 class LazyAttribute:
-    """An attribute set by `method` on first access, together with others; afterwards a plain attribute.
+    """An attribute that `method` sets on first access, together with others; afterwards a plain attribute.
 
-    It raises an `AttributeError` before the attribute `when` is set. Two threads may call the method at once. Faster
+    Raises an `AttributeError` until the attribute named `when` is set. Two threads may call the method at once. Faster
     than `__getattr__`, which would make every attribute access some 30 ns slower.
     """
 
@@ -190,8 +190,8 @@ class DatasetStatistics:
         shortest, longest, mean_length: sequence lengths in tokens; 0 for an empty dataset.
         num_empty: number of sequences without tokens.
         percentiles: (percent, length in tokens) pairs, with NumPy's "lower" interpolation.
-        histogram: (start, stop, count) rows: `count` sequences have a length in [start, stop), between powers of two.
-        modes: (mode, sequences, tokens) rows; mode 0 is text, 1 images. Empty unless multimodal.
+        histogram: (start, stop, count) bins: `count` sequences have lengths in [start, stop), bounded by powers of two.
+        modes: (mode, number of sequences, number of tokens) for each mode: 0 text, 1 images. Empty unless multimodal.
     """
 
     num_sequences: int
@@ -228,8 +228,8 @@ class IndexedDataset(HasFacts):
     Opening reads the header and checks in O(1) that index and tokens belong together and are complete. Thread-safe and
     fork-safe. Picklable: another process opens the same version of the files, or raises.
 
-    Data in object storage are named by address (`s3://bucket/prefix`, also `gs://`, `az://`, `http(s)://` and
-    `msc://profile/prefix`). Their index is mapped from a local copy; tokens are fetched by range.
+    For data in object storage, pass an address (`s3://bucket/prefix`, also `gs://`, `az://`, `http(s)://` and
+    `msc://profile/prefix`). The index is mapped from a local copy; tokens are fetched by range.
 
     Example:
         >>> import tempfile
@@ -247,14 +247,14 @@ class IndexedDataset(HasFacts):
         path_prefix: path or address of the pair without `.bin` or `.idx`.
         multimodal: whether to return modes; the index must contain them.
         mmap: whether to map the tokens into memory; otherwise `pread` reads them.
-        fast_cache_load: with `sequences_per_dataset`, whether to open the files only when more than counts is needed.
+        fast_cache_load: whether to open the files only when more than the counts in `sequences_per_dataset` is needed.
         sequences_per_dataset: expected (sequence count, document boundary count), compared with the header.
         dtype_code: expected dtype code of the tokens.
         object_storage: cache and limits for data in object storage.
 
     Raises:
         DatasetNotFoundError: one of the files does not exist.
-        DatasetFormatError: a file is truncated or not of this format, or the two do not belong together.
+        DatasetFormatError: a file is truncated or not of this format, or index and tokens do not belong together.
     """
 
     opened_names: ClassVar[frozenset[str]] = frozenset(
@@ -293,7 +293,7 @@ class IndexedDataset(HasFacts):
         return DatasetFiles(self.path_prefix, mmap=self.mmap, settings=self.object_storage)
 
     def _begin(self) -> None:
-        """Opens the files, unless `fast_cache_load` postpones that."""
+        """Resets what is cached, and opens the files unless `fast_cache_load` postpones that."""
         self._gets_ours = type(self).get is _GET
         self._index_watch: Watch | None = None
         self._token_watch: Watch | None = None
@@ -306,7 +306,7 @@ class IndexedDataset(HasFacts):
 
     @property
     def is_open(self) -> bool:
-        """Whether the files are open; before that, only counts are known."""
+        """Whether the files are open; until then, only the counts are known."""
         return "index" in self.__dict__
 
     def _open(self) -> None:
@@ -315,11 +315,11 @@ class IndexedDataset(HasFacts):
         path, header = self.idx_path, parse_header(data, path=self.idx_path)
         counts = header.num_sequences, header.num_boundaries
         if self.sequences_per_dataset is not None and tuple(self.sequences_per_dataset) != counts:
-            message = f"`{path}`: expected {tuple(self.sequences_per_dataset)} sequences and documents, found {counts}"
-            raise DatasetFormatError(message, hint="the data changed after its counts were recorded; record them again")
+            message = f"`{path}`: expected {tuple(self.sequences_per_dataset)} sequences and boundaries, found {counts}"
+            raise DatasetFormatError(message, hint="record the counts again: the data changed after they were recorded")
         if self.dtype_code is not None and self.dtype_code != header.dtype_code:
             message = f"`{path}`: expected dtype code {self.dtype_code}, found {header.dtype_code} ({header.dtype})"
-            raise DatasetFormatError(message, hint="tokenize the data again, or name the pair of this tokenizer")
+            raise DatasetFormatError(message, hint="tokenize the data again, or pass a pair with the expected dtype")
         if self.catalogue is not None:
             self.catalogue.check_header(header, prefix=self.path_prefix)
         num_bytes, tokens = source.num_bytes, self.tokens_path
@@ -340,7 +340,7 @@ class IndexedDataset(HasFacts):
 
     @property
     def bin_reader(self) -> Any:
-        """The reader of the bytes of the tokens; assign another one to replace it."""
+        """The reader of the token bytes; assign another reader to replace it."""
         return self.byte_source
 
     @bin_reader.setter
@@ -358,7 +358,7 @@ class IndexedDataset(HasFacts):
 
     @property
     def remote_paths(self) -> list[str]:
-        """The addresses of the objects with the tokens; empty for local data, and for a catalogue until it is open."""
+        """The addresses of the token objects; empty for local data, and for a local catalogue until it is open."""
         if self.is_open and isinstance(self.byte_source, ExtentSource):
             return self.byte_source.remote_paths
         return [bin_path(self.path_prefix)] if self.is_remote else []
@@ -375,26 +375,26 @@ class IndexedDataset(HasFacts):
 
     @property
     def extents(self) -> Extents:
-        """The ranges of pointer values, one per `.bin` file; a pair has a single one."""
+        """The range of sequence pointers of each `.bin` file; a pair has one range."""
         return extents_of(self.byte_source)
 
     @property
     def sections(self) -> list[Section]:
-        """The parts of the dataset, one per `.bin` file; a pair has a single one."""
+        """The part of the dataset in each `.bin` file; a pair has one section."""
         if self.catalogue is not None:
             return self.catalogue.sections
         rows, documents, num_bytes = range(len(self)), range(self.num_documents), self.byte_source.num_bytes
         return [Section(prefix=self.path_prefix, start=0, num_bytes=num_bytes, rows=rows, documents=documents)]
 
     def count_tokens(self, rows: range) -> int:
-        """Returns the number of tokens of consecutive sequences, in O(1) and without reading their lengths."""
+        """Returns the number of tokens of the consecutive sequences `rows`; O(1), reads no lengths."""
         pointers, size = self.index.sequence_pointers, self.byte_source.num_bytes
         ends = [int(pointers[row]) if row < len(self) else size for row in (rows.start, rows.stop)]
         begin, end = ends if self.catalogue is None else map(self.extents.held_before, ends)
         return (end - begin) // self.dtype.itemsize
 
     def first_tokens(self, sequences: Int64s) -> Int64s:
-        """Returns the index of the first token of each sequence among all tokens of the dataset: int64[count]."""
+        """Returns the index, in the whole dataset, of the first token of each sequence: int64[count]."""
         starts: Int64s = self.index.sequence_pointers[sequences]
         if self.catalogue is not None:
             extents = self.extents
@@ -403,13 +403,13 @@ class IndexedDataset(HasFacts):
         return starts // self.dtype.itemsize
 
     def held_pointers(self) -> NDArray[np.int64]:
-        """Returns the byte offset of each sequence if all `.bin` files were concatenated: int64[num_sequences]."""
+        """Returns the byte offset of each sequence in the concatenation of all `.bin` files: int64[num_sequences]."""
         if self.catalogue is None:
             return self.index.sequence_pointers
         return self.first_tokens(np.arange(len(self))) * self.dtype.itemsize
 
     def index_source(self) -> ByteSource:
-        """Returns the source of the bytes of the index; the arrays of `index` are views of them."""
+        """Returns the source of the index bytes; the arrays of `index` are views of these bytes."""
         return self._index_file
 
     def map_beside(self, path: str) -> Bytes:
@@ -417,7 +417,7 @@ class IndexedDataset(HasFacts):
         return self._files.map_beside(path)
 
     def version_of_section(self, number: int) -> FileVersion | None:
-        """Returns the version of the `.bin` file of section `number`; None for an object."""
+        """Returns the version of the `.bin` file of the section with index `number`; None for an object."""
         if isinstance(self.byte_source, ExtentSource):
             return self.byte_source.version(number)
         return self.byte_source.version if isinstance(self.byte_source, (MappedFile, PositionalFile)) else None
@@ -429,14 +429,14 @@ class IndexedDataset(HasFacts):
         self._index_watch.check()
 
     def check_tokens(self, offset: int = 0, num_bytes: int | None = None) -> None:
-        """Raises a `ChangedFileError` if the index, or mapped tokens in the byte range, changed since opening."""
+        """Raises a `ChangedFileError` if the index, or mapped tokens in this byte range, changed since opening."""
         if self._token_watch is None:
             self._token_watch = Watch([self._index_file.mapped], self.byte_source.mapped)
         self._token_watch.check_tokens(offset, self.byte_source.num_bytes if num_bytes is None else num_bytes)
 
     @cached_property
     def manifest_head(self) -> ManifestHead | None:
-        """The tokenizer and options in the manifest; None if there is no manifest. Read once; pickled."""
+        """The tokenizer and options in the manifest; None if there is no manifest. Read once, and pickled."""
         copy = self._files.index_file() if self.is_remote else None
         return read_manifest_head(self.path_prefix, copy=copy, settings=self.object_storage)
 
@@ -482,8 +482,8 @@ class IndexedDataset(HasFacts):
 
         Args:
             sequences, starts, lengths: the spans, see `gather`.
-            block_bytes: fetch whole blocks of about this size, because this node will soon read nearly all of each;
-                None fetches the spans alone.
+            block_bytes: fetch whole blocks of about this size; for when this node will soon read nearly all of each
+                block. None fetches only the spans.
         """
         source = self.byte_source
         if not isinstance(source, (RemoteFile, ExtentSource)):
@@ -503,13 +503,13 @@ class IndexedDataset(HasFacts):
         source.will_need(offsets[vast], num_bytes[vast])
 
     def block_numbers(self, sequences: NDArray[Any], block_bytes: int) -> Int64s:
-        """Returns the block number of each sequence for blocks of about `block_bytes`: int64[count]."""
+        """Returns the index of the block of each sequence, for blocks of about `block_bytes`: int64[count]."""
         starts = self.index.sequence_pointers[sequences]
         numbers: Int64s = np.searchsorted(self.block_starts(block_bytes), starts, side="right") - 1
         return numbers
 
     def block_starts(self, block_bytes: int) -> Int64s:
-        """Returns the first byte of each block, int64[num_blocks]; the first call reads all pointers.
+        """Returns the byte offset of each block: int64[num_blocks]; the first call reads all pointers.
 
         A sequence belongs to the block of its first byte. No block spans two `.bin` files.
         """
@@ -522,7 +522,7 @@ class IndexedDataset(HasFacts):
         return self._block_starts[block_bytes]
 
     def _bytes_of(self, sequences: Int64s, starts: Int64s, lengths: Int64s) -> tuple[Int64s, Int64s]:
-        """Returns byte offset and byte count of each span, int64[num_spans] each."""
+        """Returns the byte offset and the byte count of each span: int64[num_spans] each."""
         itemsize = self.dtype.itemsize
         return self.index.sequence_pointers[sequences] + starts * itemsize, lengths * itemsize
 
@@ -541,7 +541,7 @@ class IndexedDataset(HasFacts):
         return self.get(idx)
 
     def get(self, idx: int, offset: int = 0, length: int | None = None) -> Any:
-        """Returns tokens [offset, offset + length) of one sequence; to its end if `length` is None."""
+        """Returns tokens [offset, offset + length) of one sequence; all from `offset` on if `length` is None."""
         row = self._row(idx)
         index = self.index
         available = int(index.sequence_lengths[row])
@@ -560,7 +560,7 @@ class IndexedDataset(HasFacts):
 
         Args:
             sequences: int64[num_spans], the sequence index of each span.
-            starts: int64[num_spans], the first token of each span, counted from the start of its sequence.
+            starts: int64[num_spans], the index of the first token of each span within its sequence.
             lengths: int64[num_spans], tokens per span.
         """
         self._check_spans(sequences, starts, lengths)
@@ -596,7 +596,7 @@ class IndexedDataset(HasFacts):
     def _check_spans(self, sequences: Int64s, starts: Int64s, lengths: Int64s) -> None:
         if not len(sequences) == len(starts) == len(lengths):
             counts = f"{len(sequences)} sequences, {len(starts)} starts and {len(lengths)} lengths"
-            raise ValueError(f"`sequences`, `starts`, `lengths`: must have one length, got {counts}")
+            raise ValueError(f"`sequences`, `starts`, `lengths`: must have the same length, got {counts}")
         unknown = (sequences < 0) | (sequences >= len(self))
         if unknown.any():
             raise self._no_row(int(sequences[int(np.argmax(unknown))]))
@@ -607,7 +607,7 @@ class IndexedDataset(HasFacts):
             raise self._outside(int(sequences[first]), int(starts[first]), int(starts[first] + lengths[first]))
 
     def _check_bytes(self, sequences: Int64s, starts: Int64s, lengths: Int64s) -> None:
-        """Checks that spans lie within the file, as a damaged index could make us allocate terabytes."""
+        """Raises an error unless all spans lie within the file: a damaged index could make us allocate terabytes."""
         offsets, num_bytes = self._bytes_of(sequences, starts, lengths)
         outside_of_file = (offsets < 0) | (offsets > self.byte_source.num_bytes - num_bytes)
         if outside_of_file.any():
@@ -620,10 +620,10 @@ class IndexedDataset(HasFacts):
     def _outside(self, row: int, start: int, stop: int) -> IndexError:
         self.check_index()
         where = f"tokens [{start}, {stop}) of sequence {row} of `{self.path_prefix}`"
-        return IndexError(f"{where} out of range: it has {self.index.sequence_lengths[row]}")
+        return IndexError(f"{where} out of range: it has {self.index.sequence_lengths[row]} tokens")
 
     def _no_row(self, row: int) -> IndexError:
-        return IndexError(f"sequence {row} of `{self.path_prefix}` out of range: it has {len(self)}")
+        return IndexError(f"sequence {row} of `{self.path_prefix}` out of range: it has {len(self)} sequences")
 
     def _row(self, idx: Any) -> int:
         if not isinstance(idx, (int, np.integer)):
@@ -634,7 +634,7 @@ class IndexedDataset(HasFacts):
         return row if row >= 0 else row + count
 
     def _read_run(self, start: int, stop: int) -> list[Tokens]:
-        """Returns sequences [start, stop); those stored next to each other take one read."""
+        """Returns sequences [start, stop); adjacent ones take one read."""
         lengths = self.index.sequence_lengths[start:stop].tolist()
         pointers = self.index.sequence_pointers[start:stop].tolist()
         itemsize = self.dtype.itemsize
@@ -680,7 +680,7 @@ class IndexedDataset(HasFacts):
 
     @property
     def document_indices(self) -> Int64s:
-        """The first sequence of each document, then the sequence count: int64[num_documents + 1]."""
+        """The index of the first sequence of each document, then the sequence count: int64[num_documents + 1]."""
         return self.index.document_indices
 
     def get_document_indices(self) -> Int64s:
@@ -742,11 +742,11 @@ _GET = IndexedDataset.get
 
 
 def dataset_identity(dataset: IndexedDataset) -> dict[str, Any]:
-    """Returns facts that identify the data of a pair, JSON-serialisable and the same for a copy elsewhere.
+    """Returns JSON-serialisable values that identify the data of a pair; a copy elsewhere has the same values.
 
-    They are both file sizes, the counts in the header and a hash of evenly spread pieces, so a difference between the
-    pieces is not seen. The etag of an object replaces the pieces, which would take a round trip each; a catalogue has
-    its records of the pairs instead. Cached for local files while they do not change.
+    They are both file sizes, the counts in the header and a hash of evenly spread pieces of the data; a difference
+    between the pieces goes unnoticed. For an object, the etag replaces the pieces, which would take a round trip each;
+    for a catalogue, its records of the pairs do. Cached for local files while they do not change.
     """
     if not _is_settled(dataset) or dataset.identity_found is None:
         dataset.identity_found = _identity(dataset)
@@ -754,7 +754,7 @@ def dataset_identity(dataset: IndexedDataset) -> dict[str, Any]:
 
 
 def _is_settled(dataset: IndexedDataset) -> bool:
-    """Returns whether both files are local, unchanged, and old enough for their times to show a change."""
+    """Returns whether both files are local, unchanged, and so old that any later change would alter their mtime."""
     try:
         return all(
             isinstance(source, (MappedFile, PositionalFile))
@@ -798,9 +798,9 @@ _HOOKS = ("get", "__getitem__", "gather")
 
 
 def span_reader(source: Any, *, whole: bool = False) -> ReadSpans:
-    """Returns a function that reads spans: by `gather`, or one by one if a user's class overrides `get`.
+    """Returns a function that reads spans: by `gather`, or one by one if a user's class overrides only `get`.
 
-    Pass `whole` if all spans start at token 0; the reference reads those through `source[idx]`.
+    Set `whole` if all spans start at token 0: then an overridden `__getitem__` reads them, as in the reference.
     """
     found = Overrides.of(source, _HOOKS)
     hook = found.skipped("gather", *(("get", "__getitem__") if whole else ("get",)))
@@ -826,13 +826,13 @@ def _read_each(source: Any, sequences: Int64s, starts: Int64s, lengths: Int64s, 
         if tokens.ndim != 1 or len(tokens) != length:
             wanted = f"{length} tokens of sequence {sequence} starting at token {start}"
             message = f"expected {wanted}, found shape {list(tokens.shape)} from {type(source).__name__}"
-            raise DatasetFormatError(message, hint="return as many tokens as its `sequence_lengths` says")
+            raise DatasetFormatError(message, hint="return as many tokens as `sequence_lengths` states")
         parts.append(tokens)
     return np.concatenate(parts)
 
 
 def mapped_bytes(reader: Any) -> NDArray[np.uint8] | None:
-    """Returns the mapped bytes of a reader; None if it maps none or a user's class overrides `read`."""
+    """Returns the mapped bytes of a reader; None if it maps no bytes or a user's class overrides `read`."""
     mapped: NDArray[np.uint8] | None = reader.mapped if _maps_its_bytes(reader) else None
     return mapped
 
@@ -842,7 +842,7 @@ def _maps_its_bytes(reader: Any) -> bool:
 
 
 def check_source(source: Any) -> None:
-    """Raises a `ConfigError` if a low-level dataset overrides only methods that samples never call."""
+    """Raises a `ConfigError` if a dataset overrides `__getitem__`, but neither `get` nor `gather`."""
     own = Overrides.of(source, _HOOKS)
     if own.found and hasattr(source, "get"):
         remedy = "override `get(idx, offset, length)`, which samples call for their tokens"

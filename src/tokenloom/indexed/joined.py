@@ -33,7 +33,7 @@ class PairToJoin:
 
 
 class JoinedPairs:
-    """The sequences of several pairs, numbered consecutively. Thread-safe and fork-safe; not picklable."""
+    """A low-level dataset of the sequences of several pairs, in order. Thread-safe and fork-safe; not picklable."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class JoinedPairs:
         return [bin_path(pair.prefix) for pair in self.pairs if is_remote(pair.prefix)]
 
     def connect(self, documents: SourceDocuments, lengths: Lengths | None = None) -> None:
-        """Passes the sequence lengths of each pair to a kernel: of open pairs now, of others when they are opened."""
+        """Passes the sequence lengths of each pair to a kernel: for open pairs now, for others when they are opened."""
 
         def receive(number: int, pair: IndexedDataset) -> None:
             told = pair.sequence_lengths if lengths is None else lengths(number, pair)
@@ -86,14 +86,14 @@ class JoinedPairs:
         self.on_open(receive)
 
     def on_open(self, receive: Callable[[int, IndexedDataset], None]) -> None:
-        """Calls `receive(number, pair)` for each pair: for open pairs now, for others when they are opened."""
+        """Calls `receive(index of the pair, pair)`: for open pairs now, for others when they are opened."""
         with READING_LOCK:
             self._receivers.append(receive)
             for number, pair in self._opened.items():
                 receive(number, pair)
 
     def open(self, number: int) -> IndexedDataset:
-        """Returns a pair, and opens it on the first call."""
+        """Returns the pair with index `number`, and opens it on the first call."""
         if (pair := self._opened.get(number)) is not None:
             return pair
         meant = self.pairs[number]
@@ -130,7 +130,7 @@ class JoinedPairs:
         return out
 
     def get(self, idx: int, offset: int = 0, length: int | None = None) -> NDArray[Any]:
-        """Returns tokens [offset, offset + length) of one sequence; to its end if `length` is None."""
+        """Returns tokens [offset, offset + length) of one sequence; all from `offset` on if `length` is None."""
         number = self.holding(idx)
         tokens: NDArray[Any] = self.open(number).get(int(idx) - int(self._firsts[number]), offset, length)
         return tokens
@@ -153,16 +153,16 @@ class JoinedPairs:
         return int(np.searchsorted(self._firsts, sequence, side="right")) - 1
 
     def first_of(self, number: int) -> int:
-        """Returns the number of the first sequence of a pair."""
+        """Returns the index of the first sequence of the pair with index `number`."""
         return int(self._firsts[number])
 
     def numbers(self, sequences: Int64s) -> Int64s:
-        """Returns the index of the pair of each sequence: int64[count]."""
+        """Returns, for each sequence, the index of the pair that contains it: int64[count]."""
         found: Int64s = np.searchsorted(self._firsts, sequences, side="right") - 1
         return found
 
     def _by_pair(self, sequences: Int64s) -> Iterator[tuple[int, Int64s]]:
-        """Yields for each pair its index, and which of `sequences` are in it: int64[count]."""
+        """Yields (index of a pair, positions in `sequences` of those it contains: int64[count])."""
         if not len(sequences):
             return
         numbers = self.numbers(sequences)

@@ -52,7 +52,7 @@ def check_choice(name: str, value: object, choices: Collection[str]) -> None:
 
 
 def parse_record(kind: type[T], data: bytes, *, path: str, what: str, hint: str) -> T:
-    """Parses a JSON file beside a pair into a dataclass; its `format` must be `what`."""
+    """Parses a JSON file beside a pair into a dataclass; its member `format` must be `what`."""
     try:
         top = parse_json(data, most_bytes=MOST_RECORD_BYTES)
     except UnusableJsonError as error:
@@ -72,7 +72,7 @@ def record_bytes(members: Mapping[str, Any], *, path: str, indent: int) -> bytes
     data = json.dumps(members, indent=indent, allow_nan=False).encode() + b"\n"
     if len(data) > MOST_RECORD_BYTES:
         message = f"`{path}`: must have at most {MOST_RECORD_BYTES} bytes, got {len(data)}"
-        raise ConfigError(message, hint="split the files among several pairs")
+        raise ConfigError(message, hint="split the input files among several pairs")
     return data
 
 
@@ -107,12 +107,12 @@ class DType(Enum):
 
     @staticmethod
     def size(key: Any) -> int:
-        """Returns the bytes per element of a header code (int) or a dtype."""
+        """Returns the element size in bytes for a header code (int) or a dtype."""
         return np.dtype(DType.dtype_from_code(key) if isinstance(key, int) else key).itemsize
 
     @staticmethod
     def optimal_dtype(cardinality: int | None) -> type[Any]:
-        """Returns uint16 or int32, the dtype of tokens for a vocabulary size; int32 if the size is None (unknown)."""
+        """Returns the token dtype for a vocabulary size: uint16 below 65,500, else (or if None, unknown) int32."""
         return np.uint16 if cardinality is not None and cardinality < UINT16_VOCABULARY_LIMIT else np.int32
 
 
@@ -165,7 +165,7 @@ def parse_header(data: bytes | Bytes, *, path: str) -> Header:
         raise damaged(path, f"a header of {HEADER_BYTES} bytes", f"a file of {len(data)} bytes")
     magic, version, code, num_sequences, num_boundaries = _HEADER.unpack(bytes(data[:HEADER_BYTES]))
     if magic != MAGIC:
-        raise damaged(path, f"the magic bytes {MAGIC!r}", repr(magic), hint="name the index of a .bin/.idx pair")
+        raise damaged(path, f"the magic bytes {MAGIC!r}", repr(magic), hint="pass the prefix of a .bin/.idx pair")
     if version != VERSION:
         raise damaged(path, f"version {VERSION}", version, hint=_NEWER)
     if code not in DType._value2member_map_:
@@ -207,7 +207,7 @@ def parse_index(
     """Parses an `.idx` file, and checks in O(1) that it is complete and belongs to its `.bin` file.
 
     `bin_bytes` is the size of the `.bin` file, if known; `path` and `tokens_path` are for messages. Modes are required
-    if `multimodal`, and otherwise ignored, as the reference does.
+    if `multimodal`, and otherwise ignored, as in the reference.
     """
     without_modes, with_modes = header.idx_bytes(multimodal=False), header.idx_bytes(multimodal=True)
     expected = with_modes if multimodal else without_modes
@@ -283,9 +283,9 @@ def image_to_item(data: bytes) -> NDArray[np.int32]:
 
 
 def item_to_image(item: NDArray[Any]) -> bytes:
-    """Decodes the bytes of an image file from its sequence: int32[1 + n]."""
+    """Returns the image file in a sequence: int32[1 + n], the number of padding bytes first."""
     padding = int(item[0]) if len(item) else -1
     if item.dtype != np.int32 or len(item) < 2 or not 0 <= padding < _ITEM_BYTES:
-        message = f"image: expected int32 values after a padding of 0 to 3, found {item.dtype}{item[:4].tolist()}"
+        message = f"image: expected int32, with a padding of 0 to 3 first, found {item.dtype}{item[:4].tolist()}"
         raise DatasetFormatError(message, hint="decode only sequences of mode 1, which are images")
     return np.ascontiguousarray(item[1:]).tobytes()[: (len(item) - 1) * _ITEM_BYTES - padding]

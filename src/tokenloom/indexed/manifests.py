@@ -63,7 +63,7 @@ START_LENGTHS = 1000
 """Number of lengths in `index_start_crc32`; with the header they are about one page."""
 
 CopiedTokens = Literal["compared", "inherited", "unverified"]
-"""How copied tokens of other pairs were verified. "compared": all were compared with the manifests of their pairs.
+"""How tokens copied from other pairs were verified. "compared": all were compared with the manifests of their pairs.
 "inherited": the checksum was computed from these manifests without reading a token. "unverified": some pairs were not
 compared, and the checksum is that of the copy."""
 
@@ -72,7 +72,7 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecialToken:
-    """A token that was added to each document; `text` is its spelling if known."""
+    """A token that was added to each document; `text` is its text, if known."""
 
     id: int
     text: str | None = None
@@ -83,9 +83,9 @@ class SpecialToken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerIdentity:
-    """The identity of the tokenizer of a pair.
+    """Identifies the tokenizer of a pair.
 
-    `kind` is such as "huggingface", or the name of its class. `sha256`, `path` (as the user wrote it) and `vocab_size`
+    `kind` is a name such as "huggingface", or the class name. `sha256`, `path` (as the user wrote it) and `vocab_size`
     are None if unknown. `bos` and `eod` were added before and after each document; None if not added.
     """
 
@@ -104,11 +104,11 @@ class TokenizerIdentity:
 
     @property
     def fingerprint(self) -> tuple[object, ...]:
-        """The facts that must be equal in pairs that are joined; the path may differ."""
+        """The values that must be equal in pairs to be joined; the path may differ."""
         return (self.sha256 or self.kind, self.vocab_size, self.bos, self.eod)
 
     def describe(self) -> str:
-        """Returns kind, path and facts in one phrase for messages."""
+        """Returns kind, path, hash, vocabulary size and special tokens in one phrase, for messages."""
         parts = [f"sha256 {self.sha256[:12]}…"] if self.sha256 is not None else []
         parts += [f"{self.vocab_size} ids"] if self.vocab_size is not None else []
         parts += [f"{name} {token.id}" for name, token in (("bos", self.bos), ("eod", self.eod)) if token is not None]
@@ -168,7 +168,7 @@ class PairFacts:
     """The counts and checksums of both files of a pair.
 
     `largest_token` is None if there are no integer tokens; in multimodal data it is the largest token of text.
-    `index_start_crc32` covers the header and the first 1,000 lengths. `copied_tokens` is None if none were copied.
+    `index_start_crc32` covers the header and the first 1,000 lengths. `copied_tokens` is None if no tokens were copied.
     """
 
     dtype: str
@@ -297,7 +297,7 @@ def read_manifest_head(
 ) -> ManifestHead | None:
     """Reads the head of the manifest of a prefix, mostly with one read; None if the file does not exist.
 
-    For object storage, pass the local `copy` of the index: the answer is kept beside it, so a node sends one request.
+    For object storage, pass the path of the local `copy` of the index: what is read is kept beside it for the node.
     """
     path = manifest_path(prefix)
     data = None if copy is None else read_if_exists(f"{copy}.manifest", HEAD_BYTES, None)
@@ -369,21 +369,21 @@ def read_if_exists(path: str, num_bytes: int | None, settings: ObjectStorageSett
 
 
 def manifest_head_of(pair: IndexedDataset) -> ManifestHead | None:
-    """Returns the head of the manifest of a pair, checked to belong to it; None if there is no manifest. Cached."""
+    """Returns the head of a pair's manifest after checking that it belongs to the pair; None without one. Cached."""
     if (head := pair.manifest_head) is not None:
         check_start(pair, head.index_start_crc32, path=manifest_path(pair.path_prefix))
     return head
 
 
 def manifest_of(pair: IndexedDataset) -> Manifest | None:
-    """Reads the manifest of a pair, and checks that it belongs to it; None if the file does not exist."""
+    """Reads the manifest of a pair, and checks that it belongs to the pair; None if the file does not exist."""
     if (manifest := read_manifest(pair.path_prefix, settings=pair.object_storage)) is not None:
         check_start(pair, manifest.pair.index_start_crc32, path=manifest_path(pair.path_prefix))
     return manifest
 
 
 def check_start(pair: IndexedDataset, expected: int, *, path: str) -> None:
-    """Raises a `DatasetFormatError` if the start of the index does not have the CRC-32 that the file `path` records."""
+    """Raises a `DatasetFormatError` if the start of the index does not have the CRC-32 that `path` records."""
     if index_start_crc32(pair.index.header, pair.index.sequence_lengths) != expected:
         raise foreign(path)
 
@@ -402,9 +402,10 @@ def index_start_crc32(header: Header, lengths: NDArray[np.int32]) -> int:
 def combined_manifest(
     pairs: Iterable[IndexedDataset], *, copied_tokens: CopiedTokens = "inherited"
 ) -> Callable[[PairFacts], Manifest] | None:
-    """Returns a function that makes the manifest of joined pairs, or of some of their documents, from its facts.
+    """Returns a function that makes the manifest of a pair joined from `pairs`, or from some of their documents.
 
-    None if a pair has no manifest, with a warning if others have one. "unverified" inputs make an "unverified" output.
+    The function takes the `PairFacts` of the joined pair. Returns None if an input has no manifest, with a warning if
+    others have one. If `copied_tokens` of an input is "unverified", that of the output is too.
     """
     order, found = list[str](), dict[str, Manifest | None]()
     for pair in pairs:
@@ -532,7 +533,7 @@ class PairTally:
             self.add_tokens(tokens.data)
 
     def facts(self, index: ByteSource) -> PairFacts:
-        """Returns the facts of all added tokens and of `index`, which is read as a whole."""
+        """Returns the `PairFacts` of all added tokens and of `index`, which is read completely."""
         header, lengths = start_of(index)
         return PairFacts(
             dtype=self._dtype.name,
@@ -551,7 +552,7 @@ class PairTally:
 
 
 def pair_facts(pair: IndexedDataset) -> PairFacts:
-    """Computes the facts of a pair from both files, without its manifest."""
+    """Computes the `PairFacts` of a pair by reading both files, without its manifest."""
     tally = PairTally(pair.dtype)
     for tokens in token_blocks(pair):
         tally.add_tokens(tokens.data)

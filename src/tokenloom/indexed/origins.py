@@ -78,7 +78,7 @@ def joined_runs(runs: Runs) -> Runs:
 
 
 def selected_runs(runs: Runs, mask: NDArray[np.bool_]) -> Runs:
-    """Returns the runs of the documents where `mask`, bool[num_documents], is true; joins no runs."""
+    """Returns the runs of the documents where `mask`, bool[num_documents], is true; adjacent runs stay separate."""
     held = runs[runs["num_documents"] > 0]  # an empty run has the same bound as the next one
     bounds = np.cumsum(held["num_documents"]) - held["num_documents"]
     is_edge = np.concatenate([[False], mask[1:] != mask[:-1]])[: len(mask)]
@@ -94,7 +94,7 @@ def selected_runs(runs: Runs, mask: NDArray[np.bool_]) -> Runs:
 
 
 def _rows_of(runs: Runs, first: int) -> NDArray[np.int64]:
-    """Returns runs as rows of the column, int64[num_runs, 3]; `first` is the first document."""
+    """Returns runs as rows of the column, int64[num_runs, 3]; `first` is the index of the first document."""
     firsts = np.cumsum(runs["num_documents"]) - runs["num_documents"] + first
     records = np.where(runs["file"] < 0, 0, runs["first_record"])
     return np.column_stack([firsts, runs["file"].astype(np.int64), records])
@@ -103,7 +103,7 @@ def _rows_of(runs: Runs, first: int) -> NDArray[np.int64]:
 class Origins:
     """The origin of each document of a pair. Thread-safe; not picklable.
 
-    Every read checks that its rows are plausible; verifying or joining the pair checks the whole column.
+    Every read checks that the rows that it uses are plausible; verifying or joining the pair checks the whole column.
 
     Example:
         >>> import numpy as np
@@ -116,7 +116,7 @@ class Origins:
 
     Attributes:
         num_documents: number of documents of the pair.
-        files: the input files by file number; a file may have no documents.
+        files: the input files; a file may have no documents.
     """
 
     def __init__(
@@ -158,27 +158,28 @@ class Origins:
     def locate(self, documents: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Returns the origins of `documents`, int64[count] in any order; O(log runs) each.
 
-        The result is the file number of each, int32[count], and the record in that file counted from 1, int64[count].
-        They are -1 and 0 where unknown.
+        The result is the index in `files` for each document, int32[count], and the number of its record in that file,
+        counted from 1: int64[count]. They are -1 and 0 where unknown.
+
         Raises:
             ConfigError: a document is out of range.
             DatasetFormatError: the rows of these documents are damaged.
         """
         asked = np.asarray(documents, dtype=np.int64)
         if len(asked) and not 0 <= int(asked.min()) <= int(asked.max()) < self.num_documents:
-            raise ConfigError(f"documents {asked.min()} to {asked.max()} out of range: it has {self.num_documents}")
+            raise ConfigError(f"documents {asked.min()} to {asked.max()} out of range: there are {self.num_documents}")
         rows, _ = self._take(self._runs_of(asked))
         firsts, files, records = rows.T
         return files.astype(np.int32), np.where(files < 0, 0, records + asked - firsts)
 
     def documents_of(self, file: int, record: int) -> NDArray[np.int64]:
-        """Returns the documents made from a record of a file, in ascending order: int64[count]; O(runs).
+        """Returns the indices of the documents made from a record of a file, ascending: int64[count]; O(runs).
 
         Records are counted from 1. Raises a `ConfigError` if the file is out of range, a `DatasetFormatError` if the
         rows of these documents are damaged.
         """
         if not 0 <= file < len(self.files):
-            raise ConfigError(f"file {file} out of range: there are {len(self.files)}")
+            raise ConfigError(f"file {file} out of range: there are {len(self.files)} files")
         found = [np.empty(0, dtype=np.int64)]
         for begin in range(0, len(self._rows), _AT_ONCE):
             rows, behind = self._rows[begin : begin + _AT_ONCE], self._rows[begin + 1 : begin + _AT_ONCE + 1]
@@ -191,7 +192,7 @@ class Origins:
         return np.concatenate(found)
 
     def _runs_of(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the run of each document by bisection; `np.searchsorted` would copy the column."""
+        """Returns the index of the run of each document by bisection; `np.searchsorted` would copy the column."""
         starts = self._rows[:, 0]
         low, high = np.zeros(len(documents), dtype=np.int64), np.full(len(documents), len(starts), dtype=np.int64)
         for _ in range(len(starts).bit_length()):
@@ -201,7 +202,7 @@ class Origins:
         return low
 
     def _take(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns the rows of some runs, int64[count, 3], and one past the last document of each, int64[count]."""
+        """Returns the rows with indices `numbers`, int64[count, 3], and the end of their documents, int64[count]."""
         rows, behind = self._rows[numbers], np.minimum(numbers + 1, len(self._rows) - 1)
         ends = np.where(numbers + 1 < len(self._rows), self._rows[behind, 0], self.num_documents)
         if self._column is None:
@@ -245,7 +246,7 @@ def read_origins(pair: IndexedDataset | str, *, object_storage: ObjectStorageSet
 def write_origins(
     prefix: str, files: Collection[OriginFile], runs: Iterable[Runs], *, durable: bool = True
 ) -> WrittenColumn:
-    """Writes the origins of a pair from the runs of all documents, in order; the iterator may still add to `files`."""
+    """Writes the origins of a pair from the runs of all documents, in order; iterating `runs` may add to `files`."""
     facts = ColumnFacts(kind="runs", dtype="int64", shape=(0, 3), made_by="tokenloom")
     writer = ColumnWriter(prefix, NAME, facts, durable=durable)
 

@@ -1,4 +1,4 @@
-"""Expansion of folders, globs and lists into dataset prefixes, and the counts of many datasets."""
+"""Expands folders, globs and lists into dataset prefixes, and counts the sequences of many datasets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def prefixes_in(folder: str) -> list[str]:
         tokens = catalogue_path(prefix) if catalogue_path(prefix) in names else bin_path(prefix)
         if missing := [name for name in (tokens, idx_path(prefix)) if name not in names]:
             message = f"`{folder}`: the pair `{prefix}` is incomplete, `{missing[0]}` is missing"
-            raise DatasetNotFoundError(message, hint="write the pair again, or remove its other file")
+            raise DatasetNotFoundError(message, hint="write the pair again, or remove the file that is left")
     if not prefixes:
         raise DatasetNotFoundError(f"`{folder}`: contains no .bin/.idx pair")
     check_mixture(f"`{folder}`", prefixes, [name for name in prefixes if bin_path(name) not in names])
@@ -50,7 +50,7 @@ def check_mixture(where: str, prefixes: Sequence[str], catalogues: Sequence[str]
     """Raises a `ConfigError` for pairs mixed with catalogues, which may contain the documents of these pairs."""
     if catalogues and len(catalogues) < len(prefixes):
         message = f"{where}: matches pairs and the catalogue `{catalogues[0]}`, which may contain the same documents"
-        raise ConfigError(message, hint="name either the catalogue or the pairs")
+        raise ConfigError(message, hint="pass either the catalogue or the pairs")
 
 
 def expand_prefixes(entries: Iterable[str]) -> list[str]:
@@ -72,13 +72,13 @@ def expand_prefixes(entries: Iterable[str]) -> list[str]:
 
 
 def prefixes_listed(path: str) -> list[str]:
-    """Returns the lines of a text file without empty lines and lines that start with `#`."""
+    """Returns the prefixes in a text file, one per line; skips empty lines and lines that start with `#`."""
     with storage_errors("read", path), open(path, encoding="utf-8") as lines:
         return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
 
 
 def sequence_counts(prefixes: Sequence[str]) -> dict[str, list[int]]:
-    """Returns {prefix: [sequences, document boundaries]}, the value of the setting `sequences_per_dataset`.
+    """Returns {prefix: [sequence count, document boundary count]}, the value of the setting `sequences_per_dataset`.
 
     Reads 34 bytes per pair.
     """

@@ -35,7 +35,7 @@ class PartKind(IntEnum):
 
 
 class SequenceRoles:
-    """The parts of all sequences of a pair; `parts` is for kernels. Thread-safe and picklable."""
+    """Which parts of each sequence are prompts or answers; kernels read `parts`. Thread-safe and picklable."""
 
     def __init__(self, pair: IndexedDataset | None = None, column: Column | None = None) -> None:
         self._pair = pair
@@ -48,7 +48,7 @@ class SequenceRoles:
             self.parts = RoleParts(column.data, pair.held_pointers(), pair.sequence_lengths, bits)
 
     def of(self, sequence: int) -> list[tuple[int, int, PartKind]]:
-        """Returns the parts of a sequence as (start, stop, kind), counted in tokens from its start."""
+        """Returns the parts of a sequence as (start, stop, kind); start and stop are token indices in the sequence."""
         if self._pair is None or self._column is None:
             return []
         first = int(self._pair.first_tokens(np.array([sequence]))[0])
@@ -64,12 +64,12 @@ class SequenceRoles:
         return (SequenceRoles, ()) if self._pair is None else (read_roles, (self._pair,))
 
     def identity(self) -> str:
-        """Returns a string that differs for other roles: the size and checksum of the column."""
+        """Returns a string that identifies the roles: size and CRC-32 of the column, or "text" without a column."""
         return "text" if self._column is None else f"{self._column.facts.num_bytes} {self._column.facts.crc32:08x}"
 
 
 def read_roles(pair: IndexedDataset) -> SequenceRoles:
-    """Opens the roles of a pair, mapped, after checking in O(1) that they belong to it."""
+    """Opens the roles of a pair, mapped, after checking in O(1) that they belong to the pair."""
     column = open_column(pair, NAME)
     if column is None:
         path = column_path(pair.path_prefix, NAME)
@@ -92,8 +92,8 @@ def role_bytes(
 ) -> NDArray[np.uint8]:
     """Returns the role of each token of some sequences: uint8[num_tokens].
 
-    `counts` has the number of parts per sequence; `stops` the end of each part, in tokens from the start of its
-    sequence; `kinds` the `PartKind` of each part. Parts cover their sequences, and none is empty.
+    `counts` is the number of parts per sequence; `stops` is the end of each part, in tokens from the start of its
+    sequence; `kinds` is the `PartKind` of each part. Parts cover their sequences, and none is empty.
     """
     starts = np.concatenate([np.zeros(1, dtype=np.int64), stops])[: len(stops)]
     starts[(np.cumsum(counts) - counts)[counts > 0]] = 0

@@ -1,11 +1,11 @@
-"""Verification of pairs: every row of the index, the checksums in the manifest, and the columns.
+"""Verifies pairs: every row of the index, the checksums in the manifest, and the columns.
 
-Opening a pair checks none of that. Code that reads a whole index must, since one wrong length changes the samples of
-all documents after it.
+Opening a pair checks none of that. Code that reads a whole index must check it first, since one wrong length changes
+the samples of all later documents.
 
-A `Verification` does all of it in the background of a run, once per node. It keeps results in files under the identity
-of the data files, including inodes and times, so the next start on the node reads no tokens. Processes of a node take
-turns: one reads a pair, the others read its result.
+A `Verification` does all of it in the background of a run, once per node. It keeps results in files that are named by
+a hash of the sizes, inodes and times of the data files, so the next start on the node reads no tokens. Processes of a
+node take turns: one reads a pair, the others read the result.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class VerifyReport(HasFacts):
         num_tokens: number of tokens of the pair.
         smallest_token, largest_token: extremes of all tokens; None for an empty dataset, floats for a float dtype.
         problems: one sentence per problem, with file, field, expected and found value.
-        has_manifest: whether the pair has a manifest, with which it was compared.
+        has_manifest: whether the pair has a manifest; if so, the pair was compared with it.
         has_images: whether some sequences are images.
     """
 
@@ -94,13 +94,13 @@ class VerifyReport(HasFacts):
 def verify_dataset(prefix: str, *, multimodal: bool = False, vocab_size: int | None = None) -> VerifyReport:
     """Reads a whole pair and its columns, and reports the first problem of each array.
 
-    For a catalogue, all missing or replaced pairs are reported; tokens are read only if there are none of these. A pair
+    For a catalogue, all missing or replaced pairs are reported; tokens are read only if there is none. A pair
     that cannot be opened is an error, not a problem in the report.
 
     Args:
         prefix: prefix of the pair.
         multimodal: whether the pair has modes.
-        vocab_size: tokens must be in [0, vocab_size); None takes the size in the manifest.
+        vocab_size: tokens must be in [0, vocab_size); None means the size in the manifest.
 
     Raises:
         DatasetNotFoundError, DatasetFormatError: the pair cannot be opened.
@@ -153,7 +153,7 @@ def verify_dataset(prefix: str, *, multimodal: bool = False, vocab_size: int | N
 
 
 def check_index(dataset: IndexedDataset, *, compares: bool = True) -> None:
-    """Checks every row of an index and, with `compares`, its checksum in the manifest; done once per opened dataset."""
+    """Checks every row of an index and, with `compares`, compares its checksum with the manifest; once per dataset."""
     if _SOUND.get(dataset) is dataset.index:
         return
     problem = next(index_problems(dataset), None)
@@ -165,7 +165,7 @@ def check_index(dataset: IndexedDataset, *, compares: bool = True) -> None:
 
 
 def check_sum(dataset: IndexedDataset, rows: range, num_tokens: int) -> None:
-    """Checks in O(1) that `num_tokens`, the sum of the lengths of `rows`, agrees with their pointers."""
+    """Checks in O(1) that `num_tokens`, the sum of the lengths of `rows`, agrees with the pointers of `rows`."""
     if (expected := dataset.count_tokens(rows)) != num_tokens:
         check_index(dataset)  # names the damaged row
         where = f"`{idx_path(dataset.path_prefix)}`: expected lengths of {expected} tokens"
@@ -182,7 +182,7 @@ def check_tokens(dataset: IndexedDataset, *, progress: Callable[[int], None] | N
 
 
 def check_columns(pair: IndexedDataset, *, names: Collection[str] | None = None) -> None:
-    """Reads the columns of a pair (default: all), and compares their checksums."""
+    """Reads the columns `names` of a pair (default: all), and raises if a checksum differs."""
     _refuse(pair, next(column_problems(pair, names=names, refuses_nan=False), None))
 
 
@@ -229,7 +229,7 @@ def _refuse(dataset: IndexedDataset, problem: str | None) -> None:
 def _read_tokens(
     dataset: IndexedDataset, description: str, progress: Callable[[int], None] | None = None
 ) -> Iterator[NDArray[Any]]:
-    """Yields all tokens in blocks; calls `progress` with the bytes of each."""
+    """Yields all tokens in blocks; calls `progress` with the number of bytes of each block."""
     with task(description, unit="bytes", total=sum(each.num_bytes for each in dataset.sections)) as advance:
         for tokens in manifests.token_blocks(dataset):
             yield tokens
@@ -308,8 +308,8 @@ class _StoppedError(Exception):
 class Verification:
     """A background check of whole pairs that keeps its results in a folder.
 
-    Thread-safe. Workers forked later share the results. A process spawned with a dataset checks by itself, which takes
-    no time once the results exist.
+    Thread-safe. Workers forked later share the results. A spawned process that gets a dataset does its own check, which
+    takes no time once the results exist.
     """
 
     def __init__(self, folder: str) -> None:
@@ -344,7 +344,7 @@ class Verification:
             raise (DatasetFormatError if is_format else StorageError)(message, hint=hint)
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
-        """Waits until all pairs are checked; False after a timeout, and always in a forked worker."""
+        """Waits until all pairs are checked; returns False after a timeout and, without waiting, in a forked worker."""
         self.check()
         if self._owner != os.getpid():
             return False
@@ -380,7 +380,7 @@ class Verification:
                 self._changed.notify_all()
 
     def _verify(self, prefix: str) -> None:
-        """Raises the problem of a pair, taken from a kept result or found by reading its files."""
+        """Raises the error of a damaged pair, from a kept result or, without one, by reading the files."""
         settings = self._added[prefix]
         dataset = IndexedDataset(prefix, mmap=False, object_storage=settings)
         facts = _facts_of(dataset)
@@ -419,7 +419,7 @@ class Verification:
 
     @contextmanager
     def _locked(self, path: str) -> Iterator[bool]:
-        """Locks a result against other processes, and yields whether that was possible; continues in both cases."""
+        """Locks a result file against other processes; yields False if it cannot be locked."""
         lock: OutputLock | None = None
         with waiting_for(f"`{path}`, which another process is making"):
             while lock is None and not self._stopping.is_set():
@@ -463,14 +463,14 @@ def verification(folder: str, pairs: Mapping[str, ObjectStorageSettings | None] 
 
 
 def _facts_of(dataset: IndexedDataset) -> PairFacts | None:
-    """Returns the facts in the manifest; None if it is missing or damaged (the check reports damage)."""
+    """Returns the counts and checksums in the manifest; None if it is missing or damaged (the check reports damage)."""
     with suppress(DatasetFormatError):
         return None if (manifest := manifest_of(dataset)) is None else manifest.pair
     return None
 
 
 def _identity_of(dataset: IndexedDataset, facts: PairFacts | None) -> str:
-    """Returns JSON that differs if any file of a dataset changed; it has checksums, as not all stores have etags."""
+    """Returns JSON that differs if any file of a dataset changed; with checksums, as some stores have no etags."""
     paths, prefix = [section.path for section in dataset.sections], dataset.path_prefix
     paths += [idx_path(prefix), manifest_path(prefix), columns_path(prefix)]
     paths += [column_path(prefix, name) for name in recorded_columns(prefix)]
@@ -492,7 +492,7 @@ def _state_of(path: str, dataset: IndexedDataset) -> list[Any] | None:
 
 
 def _read_result(path: str, identity: str) -> dict[str, Any] | None:
-    """Returns the kept result for the same files; None if it is missing or cannot be read."""
+    """Returns the kept result if it is for `identity`; None if it is not, is missing or cannot be read."""
     with suppress(OSError, UnusableJsonError):
         record = read_json(path)
         if isinstance(record, dict) and record.get("identity") == identity and "problem" in record:

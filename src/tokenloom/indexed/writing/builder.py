@@ -53,10 +53,10 @@ class IndexedDatasetBuilder:
         12
 
     Args:
-        bin_path: path of the `.bin` file, or an address in object storage for uploading complete files.
+        bin_path: path of the `.bin` file, or an address in object storage, to which the complete files are uploaded.
         dtype: dtype of the tokens, see `DType`.
         multimodal: whether each sequence has a mode.
-        checksums: whether to compute the facts for a manifest, which takes 0.6 ns per byte.
+        checksums: whether to compute the `PairFacts` for a manifest, which takes 0.6 ns per byte.
         durable: whether published files must survive a loss of power; see `PendingFile`.
         overwrite: whether to replace an existing pair, as the reference does; it stays complete until `finalize`.
         exclusive: whether to lock the pair against other writers.
@@ -180,12 +180,12 @@ class IndexedDatasetBuilder:
         self._write(stored.data)
 
     def end_document(self) -> None:
-        """Ends the document that `add_item` started; without items since the last document, adds an empty one."""
+        """Ends the document that `add_item` started; without items since the last document, adds an empty document."""
         self._check_open()
         self._records.end_document()
 
     def add_index(self, path_prefix: str | os.PathLike[str]) -> None:
-        """Appends a whole dataset, whose tokens the operating system copies. Its columns are dropped with a warning.
+        """Appends a whole dataset; the operating system copies the tokens. Columns are dropped with a warning.
 
         Raises:
             DatasetNotFoundError: one of the files does not exist.
@@ -196,7 +196,7 @@ class IndexedDatasetBuilder:
         prefix, index = dataset.path_prefix, dataset.index
         if dataset.dtype != self.dtype:
             message = f"`{layout.idx_path(prefix)}`: expected tokens of dtype {self.dtype}, found {dataset.dtype}"
-            raise DatasetFormatError(message, hint="tokenize it again with the dtype of this builder")
+            raise DatasetFormatError(message, hint="tokenize the data again with the dtype of this builder")
         if beside := sorted(recorded_columns(prefix)):
             _LOGGER.warning("columns %s of `%s` are dropped; use `merge_datasets` to keep them", beside, prefix)
         self._records.add_rows(index.sequence_lengths, index.document_indices[1:], index.sequence_modes)
@@ -224,7 +224,7 @@ class IndexedDatasetBuilder:
 
         Args:
             idx_path: path of the index.
-            manifest: function that makes the manifest from the facts of the pair; needs `checksums`. None writes none.
+            manifest: function that makes the manifest from the `PairFacts`; needs `checksums=True`. None writes none.
             columns: writers of complete columns, by name.
 
         Raises:

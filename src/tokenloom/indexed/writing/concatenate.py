@@ -1,7 +1,7 @@
-"""Concatenation of datasets: as one pair, whose tokens the operating system copies, or as a catalogue that names them.
+"""Joins datasets: into one pair, whose tokens the operating system copies, or into a catalogue that lists the inputs.
 
 Every input is opened, and every row of its index checked, before the first byte is written. One input is open at a
-time, and rows pass in blocks, so memory depends neither on the number of inputs nor on their size.
+time, and rows are read in blocks, so memory depends neither on the number of inputs nor on their size.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ Piece = FilePiece | Bytes
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class ConcatenatedPart:
-    """A dataset, or some of its documents, as one part of an output. Several parts may name the same dataset.
+    """A dataset, or some of its documents, as one part of an output. Several parts may be of the same dataset.
 
     Attributes:
-        documents: range of its documents; None for all.
+        documents: range of document indices; None for all.
         kept_documents: bool[num_documents of the dataset], False for documents to drop; None keeps all.
     """
 
@@ -103,9 +103,9 @@ def merge_datasets(
 ) -> IndexedDataset:
     """Writes the documents of all datasets, in order, as one pair, and opens it.
 
-    The output gets a manifest if all inputs have one. Columns per token or sequence must exist in all inputs, in the
-    same form. Columns per document are dropped if an input lacks them, and origins become unknown for its documents;
-    a warning is logged. An existing output with the same bytes is kept.
+    The output gets a manifest if all inputs have one. Columns per token or sequence must exist in all inputs, with
+    the same description. A column per document is dropped if an input lacks it; the documents of an input without
+    origins get unknown origins. Both log a warning. An existing output with the same bytes is kept.
 
     Args:
         prefixes: prefixes of the inputs, in output order.
@@ -160,10 +160,10 @@ def write_concatenated(
         parts: the parts, in output order.
         output_prefix: prefix of the output; must not be one of the inputs.
         multimodal, verify, durable, overwrite, notice: see `merge_datasets`.
-        manifest: function that makes the manifest of the output from the facts of its files; None writes no manifest.
+        manifest: function that makes the manifest from the `PairFacts` of the output; None writes no manifest.
 
     Raises:
-        ConfigError: as in `merge_datasets`, or a part names documents that its dataset does not have.
+        ConfigError: as in `merge_datasets`, or a part selects documents that its dataset does not have.
     """
     options = _Options(multimodal, verify, durable, overwrite, notice)
     return _write(parts, prefix_of(output_prefix), options, lambda: manifest)
@@ -198,7 +198,7 @@ def _combined(prefixes: Sequence[str], *, multimodal: bool, verify: bool) -> Mak
 
 
 def _publish(pending: PendingDataset, lock: OutputLock, options: _Options) -> None:
-    """Publishes a dataset, unless the same bytes exist already; then `notice` is called."""
+    """Publishes a dataset; if the same bytes exist already, calls `notice` instead."""
     if options.overwrite or not is_published(pending):
         publish_datasets([pending], overwrite=options.overwrite, locks=[lock])
     else:
@@ -243,13 +243,13 @@ def build_catalogue(
             done.
 
     Raises:
-        ConfigError: as in `merge_datasets`; or a pair exists under the prefix; or remote data would name local files.
+        ConfigError: as in `merge_datasets`, or a pair exists under the prefix, or a remote catalogue lists local pairs.
     """
     chosen = list(map(prefix_of, checked_paths("prefixes", prefixes, example='such as ["books", "web"]')))
     target = prefix_of(output_prefix)
     check_output(target, chosen)
     if exists(bin_path(target)):
-        message = f"`output_prefix`: the pair `{bin_path(target)}` exists, a catalogue cannot replace it"
+        message = f"`output_prefix`: the pair `{bin_path(target)}` exists; a catalogue cannot replace it"
         raise ConfigError(message, hint="choose another output prefix, or remove the pair")
     make_folder_of(target)
     with if_stopped(lambda: NOTHING_WRITTEN), OutputLock(idx_path(target)) as lock, pin_inputs(chosen):
@@ -276,7 +276,7 @@ def _write_catalogue(prefixes: Sequence[str], target: str, *, multimodal: bool, 
 
 
 def _recorded(dataset: IndexedDataset) -> Iterator[tuple[CataloguePart, ConcatenatedPart]]:
-    """Yields a catalogue entry for each pair of a dataset, with its documents as a part."""
+    """Yields, for each pair of a dataset, its record in a catalogue and the part with its documents."""
     for number, section in enumerate(dataset.sections):
         file = asdict(record_file(section.path, version=dataset.version_of_section(number)))
         if file.pop("path") and file["num_bytes"] != section.num_bytes:
@@ -296,7 +296,7 @@ def write_pending(
     manifest: MakeManifest | None = None,
     columns: Mapping[str, WrittenColumn] | None = None,
 ) -> PendingDataset:
-    """Writes an unpublished pair from checked inputs like `write_concatenated`, with further columns."""
+    """Writes a pair like `write_concatenated`, from checked inputs and with further `columns`; does not publish it."""
     return _Joining(parts, target, dtype, manifest, multimodal=multimodal).write_pair(columns=columns)
 
 
@@ -314,7 +314,7 @@ def _opened(target: str, tokens_path: str, *, durable: bool = True) -> Iterator[
 
 @dataclass(eq=False)
 class _Joining:
-    """A writer of the rows, tokens, columns and manifest of many datasets as one."""
+    """Writes the rows, tokens, columns and manifests of many datasets as one dataset."""
 
     parts: Sequence[ConcatenatedPart]
     target: str
@@ -338,7 +338,7 @@ class _Joining:
             with storage_errors("read", tokens.path):
                 found = tokens.stream.seek(0, 2)
             if found != expected:
-                message = f"`{tokens.path}`: expected {expected} bytes, as the index has, found {found}"
+                message = f"`{tokens.path}`: expected {expected} bytes, as the index says, found {found}"
                 raise StorageError(message, hint="do not modify the inputs while they are joined")
             if verify:
                 with task(f"comparing {tokens.path}", unit="bytes", total=num_bytes) as advance:
@@ -352,7 +352,7 @@ class _Joining:
         return pending
 
     def refuse_others(self) -> None:
-        """Raises an `OutputExistsError` before writing if an existing output has other sizes."""
+        """Raises an `OutputExistsError` before writing if an output of other sizes exists."""
         if (path := existing_path(self.target)) is None:
             return
         try:
@@ -365,7 +365,7 @@ class _Joining:
     def write_rows(
         self, pending: PendingDataset, *, starts: Sequence[int] | None = None, advance: Advance | None = None
     ) -> int:
-        """Writes the index, and the tokens unless `starts` gives their offsets; returns the end of the tokens."""
+        """Writes the index and, unless `starts` has the byte offsets of the parts, the tokens; returns their end."""
         rows = IndexWriter(pending.index, self._sizes[0], multimodal=self.multimodal)
         for number, part in enumerate(self.parts):
             dataset = self._open(part.prefix)
@@ -419,7 +419,7 @@ class _Joining:
 
     @cached_property
     def _sizes(self) -> tuple[Header, int]:
-        """The header of the output index, and the number of bytes of all tokens."""
+        """The header of the output index, and the total number of token bytes."""
         found = [_counts(self._open(part.prefix), part) for part in self.parts]
         documents, sequences, num_tokens = (sum(each[column] for each in found) for column in range(3))
         code = DType.code_from_dtype(self.dtype)
@@ -471,8 +471,8 @@ def _blocks(dataset: IndexedDataset, part: ConcatenatedPart) -> Iterator[Block]:
 class Block:
     """Consecutive documents of a dataset, of which some are dropped.
 
-    `counts`, int64[num_documents], has the sequences per kept document. `documents` and `rows` are slices of all
-    documents of the block and of their sequences; `kept_documents` and `kept_rows` are their masks.
+    `counts` is the number of sequences per kept document: int64[num_documents]. `documents` and `rows` are slices with
+    the indices of all documents and sequences of the block; `kept_documents` and `kept_rows` are masks over these.
     """
 
     def __init__(self, dataset: IndexedDataset, documents: range, kept: NDArray[np.bool_]) -> None:
@@ -497,7 +497,7 @@ class Block:
         return None if modes is None else modes[self.rows][self.kept_rows]
 
     def pieces(self) -> Iterator[Piece]:
-        """Yields the bytes of the kept sequences, in order: long runs as pieces of files, short runs gathered."""
+        """Yields the bytes of the kept sequences, in order: long runs as pieces of files, short runs as arrays."""
         starts, stops, sizes = self._runs()
         position, long_runs = 0, np.flatnonzero(sizes >= _LONG_RUN_BYTES).tolist()
         for run in [*long_runs, len(sizes)]:
@@ -508,7 +508,7 @@ class Block:
             position = run + 1
 
     def _runs(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Returns first row, one past the last row, and bytes of each run of kept rows: int64[num_runs] each."""
+        """Returns first row, one past the last row, and bytes of each run of kept rows, as int64[num_runs] each."""
         edges = np.flatnonzero(np.diff(self.kept_rows.view(np.int8), prepend=0, append=0)) + self.rows.start
         starts, stops = edges[::2], edges[1::2]
         index, itemsize = self._dataset.index, self._dataset.dtype.itemsize
@@ -518,7 +518,7 @@ class Block:
     def _gathered(
         self, starts: NDArray[np.int64], stops: NDArray[np.int64], sizes: NDArray[np.int64]
     ) -> Iterator[Piece]:
-        """Yields the bytes of short runs, many runs per array."""
+        """Yields the bytes of short runs; an array holds many runs."""
         sums, first = np.cumsum(sizes), 0
         while first < len(starts):
             before = int(sums[first - 1]) if first else 0
@@ -531,7 +531,7 @@ class Block:
 
 
 def byte_pieces(dataset: IndexedDataset, begin: int, length: int) -> Iterator[Piece]:
-    """Yields the tokens with pointers in [begin, begin + length), without the gaps of a catalogue."""
+    """Yields the bytes at pointers [begin, begin + length), without the gaps between the pairs of a catalogue."""
     sections = dataset.sections
     for number, offset, count in dataset.extents.pieces(begin, length):
         path = sections[number].path
@@ -591,14 +591,14 @@ def check_output(output_prefix: str, prefixes: Sequence[str]) -> None:
 
 
 def check_inputs(prefixes: Sequence[str], *, multimodal: bool, tokens: bool = False) -> np.dtype[np.generic]:
-    """Checks each dataset once, see `open_checked`; returns their common dtype."""
+    """Checks each dataset once, see `open_checked`; returns the common dtype."""
     first, *others = distinct = list(dict.fromkeys(map(prefix_of, prefixes)))
     with task("checking inputs", unit="datasets", total=len(distinct)) as advance:
         dtype = open_checked(first, multimodal=multimodal, tokens=tokens).dtype
         advance()
         for prefix in others:
             if (found := open_checked(prefix, multimodal=multimodal, tokens=tokens).dtype) != dtype:
-                hint = "tokenize one of them again, with the dtype of the other"
+                hint = "tokenize one of the datasets again, with the dtype of the other"
                 raise ConfigError(f"expected one dtype, found {dtype} in `{first}`, {found} in `{prefix}`", hint=hint)
             advance()
     return dtype
@@ -617,7 +617,7 @@ def open_checked(prefix: str, *, multimodal: bool, tokens: bool = False) -> Inde
 
 
 def _column_rows(kind: str, dataset: IndexedDataset, block: Block) -> Iterator[tuple[slice, NDArray[np.bool_]]]:
-    """Yields (slice of rows, bool[rows] to keep) of a column of this kind for the documents of a block."""
+    """Yields (slice of rows, bool[rows] to keep) for the documents of a block in a column of this kind."""
     if kind == "document":
         yield block.documents, block.kept_documents
     elif kind == "sequence":
@@ -636,7 +636,7 @@ def _column_rows(kind: str, dataset: IndexedDataset, block: Block) -> Iterator[t
 
 
 def _common_columns(columns: Mapping[str, Mapping[str, ColumnFacts]]) -> dict[str, ColumnFacts]:
-    """Returns the columns of an output by name, given the columns of each input by prefix."""
+    """Returns the output columns by name, given the columns of each input by prefix."""
     common: dict[str, ColumnFacts] = {}
     for name in dict.fromkeys(name for each in columns.values() for name in each):
         having = {prefix: each[name] for prefix, each in columns.items() if name in each}

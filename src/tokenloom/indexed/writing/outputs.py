@@ -1,4 +1,4 @@
-"""Publication of datasets: all files of one appear together, and replace all files of an existing one."""
+"""Publishes datasets: all files of a dataset appear together, and replace all files of an existing dataset."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ REJECTED_SUFFIX = ".rejected.jsonl"
 
 
 class IndexWriter:
-    """A writer of an index that puts each block of rows at its offset in every array.
+    """Writes an index block by block; each block goes to its offset in every array.
 
-    `pointer` is the first byte of the next sequence; callers may move it past the end of the last one.
+    `pointer` is the byte offset of the next sequence; callers may move it forward, which leaves a gap.
     """
 
     def __init__(self, file: PendingFile, header: Header, *, multimodal: bool) -> None:
@@ -89,7 +89,7 @@ def dataset_paths(prefix: str) -> list[str]:
 
 
 def existing_path(prefix: str) -> str | None:
-    """Returns the path of any existing file of a dataset; None if no file exists."""
+    """Returns the path of one existing file of a dataset; None if none exists."""
     recover(idx_path(prefix))
     return next((path for path in dataset_paths(prefix) if exists(path)), None)
 
@@ -98,7 +98,7 @@ def existing_path(prefix: str) -> str | None:
 class PendingDataset:
     """The written but unpublished files of a dataset; `tokens` is the `.bin` file or the catalogue.
 
-    `beside` has further files to publish, `replaced` further paths to remove when an existing dataset is replaced.
+    `beside` lists further files to publish, `replaced` further paths to remove when an existing dataset is replaced.
     """
 
     prefix: str
@@ -112,7 +112,7 @@ class PendingDataset:
     _records: list[PendingFile] = field(default_factory=list, init=False, repr=False)
 
     def describe(self, tokens: ByteSource) -> None:
-        """Makes the description of the columns from the complete index and `tokens`."""
+        """Makes the contents of `PREFIX.columns.json` from the complete index and `tokens`."""
         if self.columns:
             facts = {name: column[1] for name, column in self.columns.items()}
             index = MappedFile(self.index.readable_path)
