@@ -33,7 +33,7 @@ outputs; the tool's file need not exist.
 
 
 def main(arguments: list[str]) -> None:
-    """Calls `install`, then runs the program that `arguments` name, as `python` would."""
+    """Calls `install`, then runs the program that `arguments` specify, as `python` would."""
     options = [*takewhile(("--unchecked", "--report", "--as-is", "-h", "--help").__contains__, arguments)]
     arguments = arguments[len(options) :]
     if "-h" in options or "--help" in options:
@@ -91,7 +91,7 @@ def _has_trainer(path: str) -> bool:
 
 
 def _run_script(path: str) -> None:
-    """Runs a file as `python PATH` would; `__main__` stays in place for its threads and exit handlers."""
+    """Runs a file as `python PATH` would; `__main__` stays in place for the file's threads and exit handlers."""
     if os.path.isdir(path) or path.endswith((".pyc", ".pyz", ".zip")):
         runpy.run_path(path, run_name="__main__")
         return
@@ -139,8 +139,8 @@ def tool_command(
 ) -> list[str] | None:
     """Returns the arguments of the `tokenloom` command that replaces a Megatron tool; None if there is no such tool.
 
-    Calls `note` with each note for the user. If the script and Megatron's trainer exist (`has_trainer`), it does not
-    replace `prepare_cache.py`, so that sample counts and cache names are the trainer's.
+    Calls `note` with each note for the user. With `has_trainer` (the script and Megatron's trainer exist), returns None
+    for `prepare_cache.py`, so that sample counts and cache names are the trainer's.
 
     Example:
         >>> tool_command("tools/merge_datasets.py", ["--input", "parts", "--output-prefix", "all"])
@@ -167,7 +167,7 @@ def _extract(argv: Sequence[str], *options: str, flags: Sequence[str] = ()) -> t
 
 
 def _preprocess(argv: list[str], _note: Note) -> list[str]:
-    """Returns the command for `preprocess_data.py`, with at most `_THREADS_PER_PROCESS` workers per process."""
+    """Returns the command replacing `preprocess_data.py`, with at most `_THREADS_PER_PROCESS` workers per process."""
     values, kept = _extract(argv, "--workers", "--partitions")
     numbers = values.get("--workers", ""), values.get("--partitions", "1")
     if not all(map(str.isdecimal, numbers)):
@@ -180,7 +180,7 @@ def _preprocess(argv: list[str], _note: Note) -> list[str]:
 
 
 def _preprocess_for_nemo(argv: list[str], note: Note) -> list[str]:
-    """Returns the command for NeMo's `preprocess_data_for_megatron.py`, whose tokenizer is set by library."""
+    """Returns the command replacing NeMo's `preprocess_data_for_megatron.py`, which selects tokenizers by library."""
     values, kept = _extract(argv, "--tokenizer-library", flags=("--need-pad-id", "--preproc-folder"))
     library = values.get("--tokenizer-library")
     if library == "sentencepiece":
@@ -196,7 +196,7 @@ def _preprocess_for_nemo(argv: list[str], note: Note) -> list[str]:
 
 
 def _build_indexed_dataset(argv: list[str], _note: Note) -> list[str]:
-    """Returns the command for `build_indexed_dataset.py`: one document per line, exact output name."""
+    """Returns the command replacing `build_indexed_dataset.py`: one document per line, exact output name."""
     names = {"--in": "--input", "--out": "--output-prefix"}
     words = [word.partition("=") for word in argv]
     renamed = [names.get(option, option) + equals + value for option, equals, value in words]
@@ -205,7 +205,7 @@ def _build_indexed_dataset(argv: list[str], _note: Note) -> list[str]:
 
 
 def _preprocess_multimodal(argv: list[str], note: Note) -> list[str]:
-    """Returns the command for `preprocess_mmdata.py`, which pads only with `--append-eod`."""
+    """Returns the command replacing `preprocess_mmdata.py`, which pads only with `--append-eod`."""
     values, without_padding = _extract(argv, "--pad-length", flags=("--append-eod",))
     if "--pad-length" in values and "--append-eod" not in values:
         note("--pad-length has no effect without --append-eod, as in Megatron's tool")
@@ -214,7 +214,7 @@ def _preprocess_multimodal(argv: list[str], note: Note) -> list[str]:
 
 
 def _prepare_cache(argv: list[str], note: Note) -> list[str]:
-    """Returns the command for `prepare_cache.py` with the arguments that affect index caches."""
+    """Returns the command replacing `prepare_cache.py`, with the arguments that affect index caches."""
     kept: list[str] = []
     others: list[str] = []
     target = kept

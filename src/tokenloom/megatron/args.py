@@ -118,9 +118,9 @@ _NOT_SETTINGS = {
 def dataset_kind(args: Any, kind: str | None = None) -> str:
     """Returns the kind of dataset that the arguments select: gpt, fim, sft, varlen, bert, t5 or multimodal.
 
-    Arguments that only one of Megatron's training scripts has select the kind: `--fim-data`, `--sft`,
-    `--use-varlen-dataset`, `--decoder-seq-length` (T5), `--dataloader-seq-length` (multimodal), or a word-piece
-    tokenizer (BERT). The default is gpt. If `kind` is given, it is returned unless the arguments select another kind.
+    Arguments of a single training script select the kind: `--fim-data`, `--sft`, `--use-varlen-dataset`,
+    `--decoder-seq-length` (T5), `--dataloader-seq-length` (multimodal), or a word-piece tokenizer (BERT). The default
+    is gpt. If `kind` is given, it is returned unless the arguments select another kind.
 
     Raises:
         ConfigError: the arguments select several kinds, or a kind other than `kind`.
@@ -148,7 +148,7 @@ def config_from_args(
 
     Args:
         args: arguments of any Megatron version, before or after its validation: a namespace or a mapping.
-        tokenizer: tokenizer of the data; None to load the tokenizer that `args` names, see `tokenizer_from_args`.
+        tokenizer: tokenizer of the data; None to load the tokenizer that `args` specifies, see `tokenizer_from_args`.
         kind: kind of dataset, see `dataset_kind`; None to derive the kind from `args`.
         preprocess_func: the setting of `MultimodalDatasetConfig`.
 
@@ -179,9 +179,9 @@ def config_from_args(
 
 
 def tokenizer_from_args(args: Any) -> Any:
-    """Returns the tokenizer that the arguments name: Megatron's own if Megatron is installed, else tokenloom's.
+    """Returns the tokenizer that the arguments specify: Megatron's own if Megatron is installed, else tokenloom's.
 
-    The tokenizer's class is part of the key of index caches, so the two tokenizers do not share caches.
+    The tokenizer's class is part of index cache keys, so the two tokenizers do not share caches.
     """
     values = argument_values(args)
     if values.get("tokenizer_type") is None:
@@ -197,7 +197,7 @@ def tokenizer_from_args(args: Any) -> Any:
 
 
 def _validated(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns arguments with the changes that the trainer's validation makes; idempotent."""
+    """Returns the arguments as changed by the trainer's validation; idempotent."""
     validated = dict(values)
     length, encoder = validated.get("seq_length"), validated.get("encoder_seq_length")
     if length is not None and encoder is not None and length != encoder:
@@ -267,13 +267,13 @@ _SOURCES = (("data_path",), ("data_args_path",), _SPLIT_PATHS, ("per_split_data_
 def get_blend_and_blend_per_split(args: Any) -> Blends:
     """Returns `blend` and `blend_per_split` of a configuration, like Megatron's function of this name.
 
-    At least one of them is None; both are None for mock data. Paths of files may be addresses in object storage.
+    At least one of them is None; both are None for mock data. File paths may be addresses in object storage.
     """
     values = argument_values(args)
     is_given = {name: values.get(name) not in (None, False) for names in _SOURCES for name in names}
     given = [", ".join(map(_flag, names)) for names in _SOURCES if any(map(is_given.get, names))]
     if len(given) > 1:
-        raise ConfigError(f"{' and '.join(given)} exclude each other", hint="name the data with one of them")
+        raise ConfigError(f"{' and '.join(given)} exclude each other", hint="pass only one of them")
     if values.get("data_args_path") is not None:
         return get_blend_from_list(_read(values["data_args_path"]).split()), None
     if values.get("data_path") is not None:
@@ -283,7 +283,7 @@ def get_blend_and_blend_per_split(args: Any) -> Blends:
         entries = _read_json(path)
         if missing := [split for split in _SPLITS if split not in entries]:
             message = f"`{path}`: missing key {', '.join(map(repr, missing))}"
-            raise ConfigError(message, hint="write null for a split without data")
+            raise ConfigError(message, hint="add the key; its value is null for a split without data")
         blends = [entries[split] for split in _SPLITS]
         return None, [get_blend_from_list(each.split() if isinstance(each, str) else each) for each in blends]
     if any(values.get(each) is not None for each in _SPLIT_PATHS):
@@ -292,7 +292,7 @@ def get_blend_and_blend_per_split(args: Any) -> Blends:
 
 
 def sequences_from_args(args: Any) -> dict[str, list[int]] | None:
-    """Reads [num_sequences, num_documents + 1] by prefix from `--per-dataset-sequences-path`; None if not given."""
+    """Returns {prefix: [num_sequences, num_documents + 1]} from `--per-dataset-sequences-path`; None if not given."""
     path = argument_values(args).get("per_dataset_sequences_path")
     if path is None:
         return None
@@ -352,12 +352,12 @@ def data_parallel_size(args: Any) -> int:
         model *= checked_integer(_flag(name), values.get(name) or 1, at_least=1)
     if world % model:
         message = f"world size {world} is not a multiple of tensor * pipeline * context parallel size {model}"
-        raise ConfigError(message, hint="choose other parallel sizes")
+        raise ConfigError(message, hint="choose parallel sizes whose product divides the world size")
     return world // model
 
 
 def batch_sizes_of(args: Any) -> BatchSizes:
-    """Returns the size of each global batch: from the step schedule, the ramp-up, or constant."""
+    """Returns the global batch sizes: a step schedule, a ramp-up, or a constant size."""
     values = argument_values(args)
     schedule, rampup = values.get("step_batch_size_schedule"), values.get("rampup_batch_size")
     if schedule is not None:
@@ -401,7 +401,7 @@ def step_batch_size_schedule(text: str, seq_length: int | None = None) -> BatchS
 
 
 def _number(text: str) -> int:
-    """Parses a number such as "1.5B"; rounds like Megatron, in float64 and downwards."""
+    """Parses a number such as "1.5B"; computes in float64 and truncates, like Megatron."""
     digits = text.strip().upper()
     multiple = _MULTIPLES.get(digits[-1:], 1)
     return int(float(digits[:-1] if multiple > 1 else digits) * multiple)
@@ -423,7 +423,7 @@ def train_valid_test_num_samples(args: Any) -> tuple[int, int | None, int]:
         if num_steps is None:
             raise ConfigError("no --train-iters and no --train-samples given")
         if values.get("step_batch_size_schedule") is not None:
-            message = f"--step-batch-size-schedule is ignored for --train-iters: {num_steps} steps of {size} samples"
+            message = f"--step-batch-size-schedule is ignored with --train-iters: {num_steps} steps of {size} samples"
             warnings.warn(f"{message}; pass --train-samples instead", IgnoredSettingWarning, stacklevel=2)
         train = num_steps * size
     valid = None if values.get("full_validation") else _num_validations(values, num_steps) * eval_iters * eval_size
@@ -433,7 +433,7 @@ def train_valid_test_num_samples(args: Any) -> tuple[int, int | None, int]:
 
 
 def _samples_of_phase(values: Mapping[str, Any], phases: Any, size: int) -> int:
-    """Returns the number of samples in the current phase of the run; `phases` are the iterations of transitions."""
+    """Returns the number of samples in the current phase of the run; `phases` are the transition iterations."""
     if isinstance(phases, str):  # before the trainer's validation
         where = f"--phase-transition-iterations {quoted(phases)}"
         phases = [parse_integer(item.text, f"{where}: {item.place}", at_least=1) for item in items_of(phases)]

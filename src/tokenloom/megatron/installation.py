@@ -101,7 +101,7 @@ def install(*, unchecked: bool = False) -> InstallReport:
 
 
 def uninstall() -> None:
-    """Undoes `install`: later imports give Megatron's own data modules. Objects already imported do not change."""
+    """Undoes `install`: later imports load Megatron's own data modules. Objects already imported do not change."""
     with _LOCK:
         finder = _installed()
         if finder is None:
@@ -192,7 +192,7 @@ class _Installs:
 
 
 def _exported(name: str) -> Any:
-    """Returns a class by name; set as `__getattr__` of the package `_EXPORTING`."""
+    """Returns a tokenloom class by name; set as `__getattr__` of the package `_EXPORTING`."""
     return getattr(import_module(f"tokenloom.{_EXPORTING}"), name)
 
 

@@ -48,7 +48,7 @@ class TakenArguments:
     """The data settings of a Megatron run; None or empty if an argument is absent.
 
     Attributes:
-        entries: entries of the blend.
+        entries: weights and prefixes of the blend, as in `--data-path`.
         sequence_length, samples, seed, tokenizer, settings: see `draft_text`.
         not_taken: (name, reason) of each data argument that has no equivalent in a run.
         others: names of the arguments that do not affect data.
@@ -68,7 +68,7 @@ def take_arguments(arguments: Mapping[str, Sequence[str]]) -> TakenArguments:
     """Returns the data settings of a Megatron run from the result of `read_arguments`.
 
     Raises:
-        ConfigError: a value is not a number, or contains a shell expansion.
+        ConfigError: a value is not a number as required, or contains a shell expansion.
     """
     left = dict(arguments)
     not_taken: list[tuple[str, str]] = []
@@ -152,7 +152,7 @@ def read_arguments(path: str) -> dict[str, list[str]]:
 def parse_arguments(text: str, *, where: str) -> dict[str, list[str]]:
     """Returns the values of each option in a text; keys are names without leading dashes, with `-` for `_`.
 
-    `where` names the text in errors.
+    `where` describes the text in error messages.
 
     Example:
         >>> parse_arguments('LENGTH=4096\\npython train.py --seq-length $LENGTH --data-path web "code"', where="")

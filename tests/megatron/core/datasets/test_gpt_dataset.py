@@ -17,7 +17,7 @@ from tokenloom.loading.samplers import MegatronPretrainingSampler
 from tokenloom.loading.thread_loader import ThreadLoader
 from tokenloom.megatron.core.datasets import gpt_dataset
 from tokenloom.megatron.core.datasets.blended_dataset import BlendedDataset
-from tokenloom.megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
+from tokenloom.megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig, MockGPTDataset
 from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
 
 DOCUMENTS = [[1, 2, 3, EOD], [4, 5, EOD], [6, 7, 8, 10, 11, EOD], [12, 13, 14, 15, 16, 17]]
@@ -115,6 +115,11 @@ def test_assigned_arrays_are_used_by_kernels_and_survive_pickling(tmp_path):
         assert [each.spans(k).num_tokens for k in range(len(dataset))] == [5] * len(dataset)
 
 
+def test_mock_datasets_reject_a_config_with_data(tmp_path):
+    with pytest.raises(ConfigError, match="MockGPTDataset: reads mock data only"):
+        make(MockGPTDataset, tmp_path)
+
+
 def test_replaced_functions_build_the_index_once(tmp_path, monkeypatch):
     calls = []
 
@@ -133,7 +138,7 @@ def test_replaced_functions_build_the_index_once(tmp_path, monkeypatch):
     assert make(GPTDataset, tmp_path).shuffle_index.tolist() == list(range(len(first)))
     assert calls == [len(first)] * 2, "a damaged entry is built again"
 
-    with pytest.raises(ConfigError, match="GPTDataset: hooks need Megatron's order"):
+    with pytest.raises(ConfigError, match="GPTDataset: hooks need Megatron's sample order"):
         make(GPTDataset, tmp_path, window_policy="best_fit")
 
 

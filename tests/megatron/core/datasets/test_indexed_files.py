@@ -42,7 +42,7 @@ def test_an_index_is_the_one_of_the_plain_builder(tmp_path):
     ("arguments", "kind", "message"),
     [
         *(
-            (([1], None, ends), ConfigError, "`document_indices` must be 0 to 1 sequences")
+            (([1], None, ends), ConfigError, "`document_indices` must run from 0 to 1 sequences")
             for ends in ([0], [1, 1], [])
         ),
         (([1], [1, 2], [0, 1]), ConfigError, "expected 1 modes, found 2"),
@@ -58,7 +58,7 @@ def test_wrong_lists_leave_no_file(tmp_path, arguments, kind, message):
 
 def test_wrong_counts_of_sequences(tmp_path):
     write(tmp_path / "a.idx", [3], None, [0, 1])
-    with pytest.raises(DatasetFormatError, match=r"expected sequences, documents and dtype code \(2, 2, 8\)"):
+    with pytest.raises(DatasetFormatError, match=r"expected \(sequences, boundaries, dtype code\) \(2, 2, 8\)"):
         _IndexReader(str(tmp_path / "a.idx"), False, (2, 2))
     with pytest.raises(DatasetFormatError, match=r"found \(1, 2, 8\)"):
         _IndexReader(str(tmp_path / "a.idx"), False, (1, 2), 4)

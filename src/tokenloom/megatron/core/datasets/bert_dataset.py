@@ -23,7 +23,7 @@ _SORTED_LOOKUP = (0, 19)
 
 @dataclass
 class BERTMaskedWordPieceDatasetConfig(MaskedWordPieceDatasetConfig, masked.BERTMaskedWordPieceDatasetConfig):
-    """Settings of BERT datasets, with Megatron's validation of the settings that all datasets have."""
+    """Settings of BERT datasets, with Megatron's validation of the settings common to all datasets."""
 
 
 class BERTMaskedWordPieceDataset(masked.BERTMaskedWordPieceDataset, MaskedWordPieceDataset):

@@ -29,15 +29,15 @@ Matrix = Sequence[tuple[float, float] | None]
 class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
     """`tokenloom.BlendedMegatronDatasetBuilder` with Megatron's hooks; arguments and errors are the same.
 
-    If a subclass overrides a hook, the build calls all hooks as Megatron does: rank 0 builds first, the other ranks
-    after a `torch.distributed` barrier. Otherwise the build is that of the base class.
+    If a subclass overrides a hook, `build` calls all hooks as Megatron does: rank 0 builds first, the other ranks after
+    a `torch.distributed` barrier. Otherwise it builds like the base class.
     """
 
     uncalled_hooks: ClassVar[Mapping[str, Uncalled]] = {}
     blend_class: ClassVar[type[BlendedDataset]] = BlendedDataset
 
     def build(self) -> list[Any]:
-        """Returns the train, valid and test datasets; None if the split is empty or not built on this rank."""
+        """Returns the train, valid and test datasets; None for a split that is empty or not built on this rank."""
         if not overrides(self, *builder.BlendedMegatronDatasetBuilder.uncalled_hooks):
             return super().build()
         return self._build_blended_dataset_splits()
@@ -67,7 +67,7 @@ class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
         ]
 
     def _build_split(self, quota: Quota) -> Any:
-        """Returns the dataset of one split of `blend_per_split`."""
+        """Returns the dataset (or list of datasets) of one split of `blend_per_split`."""
         place = quota.split.value
         matrix = [quota.bounds if split is quota.split else None for split in Split]
 
@@ -94,7 +94,7 @@ class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
     def _build_megatron_datasets_parallel(
         self, prefixes: Sequence[str | None], split: Matrix, sizes_per_dataset: Sequence[Sequence[int | None]]
     ) -> list[list[Any]]:
-        """Returns the datasets of all prefixes for each split, built in a thread pool; a hook."""
+        """Builds the datasets of all prefixes in a thread pool; returns a list of datasets for each split. A hook."""
         build_splits = self._build_megatron_dataset_splits
 
         def build() -> list[list[Any]]:

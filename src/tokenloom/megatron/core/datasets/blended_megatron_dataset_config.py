@@ -1,4 +1,4 @@
-"""`megatron.core.datasets.blended_megatron_dataset_config`: the settings that all datasets have."""
+"""`megatron.core.datasets.blended_megatron_dataset_config`: the settings common to all datasets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tokenloom.storage.secrets import admit
 
 @dataclass
 class BlendedMegatronDatasetConfig(config.BlendedMegatronDatasetConfig):
-    """`tokenloom.BlendedMegatronDatasetConfig` with Megatron's validation only; other faults raise on use."""
+    """`tokenloom.BlendedMegatronDatasetConfig` with Megatron's validation only; other invalid settings raise on use."""
 
     def __post_init__(self) -> None:
         """Validates the settings and computes `mock` and `split_matrix`."""
@@ -32,7 +32,7 @@ class BlendedMegatronDatasetConfig(config.BlendedMegatronDatasetConfig):
 
     @staticmethod
     def _checked_blend(blend: Any, where: str) -> Blend:
-        """Validates the shape of a blend; the builder validates the weights."""
+        """Validates that a blend is (prefixes, weights); the builder validates the weights."""
         if is_pairs(blend):
             return checked_blend(blend, where)
         prefixes, weights = blend
@@ -60,7 +60,7 @@ def parse_and_normalize_split(split: str) -> list[float]:
         [0.8, 0.1, 0.1]
     """
     if re.search(r"[0-9.][eE]|[-+][0-9.]", split):  # Megatron would read "1e3" as two weights
-        raise ConfigError(f"split {quoted(split)}: a number has a sign or exponent", hint="write plain numbers")
+        raise ConfigError(f"split {quoted(split)}: a number has a sign or exponent", hint="write numbers like 0.9")
     weights = [float(weight) for weight in re.findall(r"[.0-9]+", split)]
     weights += [0.0] * (len(Split) - len(weights))
     if len(weights) != len(Split):

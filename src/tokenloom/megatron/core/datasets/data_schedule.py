@@ -44,7 +44,7 @@ from tokenloom.packing.plan import PackPlan
 Ids = list[list[list[int]]]
 
 Wrapped = tuple[Any, int, float, float]
-"""(iterator, list of iterators or None; number of microbatches; sum of padded lengths; sum of their squares)."""
+"""(iterator, list of iterators or None; number of microbatches; sum of padded lengths; sum of squared lengths)."""
 
 
 # --- schedulers -------------------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ class BasePackingScheduler(base.BasePackingScheduler):
         dev: Any,
         config: Any,
     ) -> Wrapped:
-        """Schedules and exchanges one global batch with this scheduler, see `wrap_data_iterator`. Collective."""
+        """Packs one global batch across ranks with this scheduler, see `wrap_data_iterator`. Collective."""
         place = place_in(dp_group, tp_group, pp_group, dp_cp_group, dev)
         is_list = isinstance(data_iterator, list)
         iterators = data_iterator if is_list else [data_iterator]
@@ -112,7 +112,7 @@ class BasePackingScheduler(base.BasePackingScheduler):
 
 
 class DpBalancedScheduler(BasePackingScheduler, schedulers.DpBalancedScheduler):
-    """A scheduler that fills packs with sub-samples in order."""
+    """A scheduler that fills packs with sub-samples in input order."""
 
 
 class DefaultDynamicCPScheduler(DpBalancedScheduler, _DefaultDynamicCPScheduler):
@@ -122,7 +122,7 @@ class DefaultDynamicCPScheduler(DpBalancedScheduler, _DefaultDynamicCPScheduler)
 
     @property
     def max_seq_len_per_rank(self) -> int:
-        """Maximum tokens of a pack per rank."""
+        """Maximum number of tokens of a pack on each rank."""
         return self.max_seqlen_per_dp_cp_rank
 
     @property
@@ -132,11 +132,11 @@ class DefaultDynamicCPScheduler(DpBalancedScheduler, _DefaultDynamicCPScheduler)
 
 
 class CostBalancedScheduler(BasePackingScheduler, balanced.CostBalancedScheduler):
-    """A scheduler that makes packs of equal cost; tokenloom's own."""
+    """A scheduler that makes packs of equal cost; not in Megatron."""
 
 
 class HybridCostBalancedScheduler(BasePackingScheduler, hybrid.HybridCostBalancedScheduler):
-    """A scheduler that makes packs of equal cost and chooses the ranks of each pack; tokenloom's own."""
+    """A scheduler that makes packs of equal cost and chooses how many ranks share each pack; not in Megatron."""
 
 
 class PackingSchedulerEnum(enum.StrEnum):
@@ -160,19 +160,19 @@ scheduler_map: dict[str, type[base.BasePackingScheduler]] = {
 def wrap_data_iterator(
     data_iterator: Any, config: Any = None, num_microbatches: int | None = None, pg_collection: Any = None
 ) -> Wrapped:
-    """Schedules and exchanges one global batch, see `tokenloom.packing.wrap_data_iterator`. Collective over all ranks.
+    """Packs one global batch across ranks, see `tokenloom.packing.wrap_data_iterator`. Collective over all ranks.
 
     Args:
         data_iterator: iterator over samples; needs only `__next__`.
-        config: settings; None for the arguments of Megatron's trainer.
+        config: packing settings; None for the arguments of Megatron's trainer.
         num_microbatches: samples to read from the iterator; None for Megatron's current number of microbatches.
         pg_collection: process groups; None for those of Megatron's parallel state.
 
     Returns:
-        (iterator over packs, number of microbatches, sum of padded lengths, sum of their squares).
+        (iterator over packs, number of microbatches, sum of padded lengths, sum of squared padded lengths).
 
     Raises:
-        ConfigError: the scheduler is unknown or raises, or an argument is missing.
+        ConfigError: the scheduler is unknown or fails, or an argument is missing.
         StopIteration: this rank's iterator ended.
     """
     config = global_arguments() if config is None else config
@@ -199,7 +199,7 @@ def _get_scheduler_max_real_num_seqs(config: Any) -> int | None:
 
 
 class BalancedCPScheduler:
-    """The scheduler of `HybridCPDataLoaderWrapper`: Megatron's own if the program has imported Megatron.
+    """The scheduler of `HybridCPDataLoaderWrapper`; calls Megatron's if the program has imported Megatron.
 
     Args:
         max_seq_len_per_rank: maximum tokens per rank.
@@ -217,7 +217,7 @@ class BalancedCPScheduler:
     def get_groups_and_subsamples(
         self, sample_id_seqlens: Sequence[tuple[int, int]], config: Any = None
     ) -> tuple[Ids, Ids]:
-        """Returns the lengths and ids of sub-samples, each indexed `[microbatch][rank][k]`."""
+        """Returns (lengths, ids) of the sub-samples, each indexed `[microbatch][rank][k]`."""
         if self._theirs is not None:
             groups: tuple[Ids, Ids] = self._theirs.get_groups_and_subsamples(sample_id_seqlens, config)
             return groups
@@ -229,7 +229,7 @@ class BalancedCPScheduler:
 class HybridCPDataLoaderWrapper:
     """An iterator over global batches for hybrid context parallelism. Each step is collective.
 
-    Each item is (this rank's sub-samples by id, ids indexed `[microbatch][rank][k]`), or (None, None) if
+    Each item is (this rank's sub-samples by id, sub-sample ids indexed `[microbatch][rank][k]`), or (None, None) if
     `data_iterator` is None.
 
     Args:
@@ -287,7 +287,7 @@ def get_batch_on_this_rank_for_sequence_packing(
         dynamic_cp, pg_collection, config = pg_collection, config, dynamic_cp or None
     if return_context_parallel_batch:
         message = "`return_context_parallel_batch`: must be False, got True"
-        raise ConfigError(message, hint="call this function once per layout, with `cp_partition_mode` in `config`")
+        raise ConfigError(message, hint="pass False, and set `cp_partition_mode` in `config`")
     place = place_of_run(pg_collection, "tp", "pp", "cp")
     stages = None if vp_stage is None else vpp_size
     *tensors, params, mask = batch_in(
@@ -300,14 +300,14 @@ def get_batch_on_this_rank_for_sequence_packing(
 
 
 def _build_thd_padding_mask(cu_seqlens: Any, cu_seqlens_padded: Any) -> Any:
-    """Returns bool[T], True at padding, from a pack's boundaries without and with padding."""
+    """Returns bool[num_tokens], True at padding, from a pack's boundaries without and with padding."""
     if len(cu_seqlens_padded) < 2:  # no sequence
         return torch.ones(int(cu_seqlens_padded[-1]), dtype=torch.bool, device=cu_seqlens.device)
     return padding_mask_of(cu_seqlens, cu_seqlens_padded)
 
 
 def _sanitize_thd_padding_values(batch: dict[str, Any], padding_mask: Any) -> None:
-    """Replaces each tensor of a batch by a copy with 0 at padding; its shape must be that of the mask."""
+    """Replaces each tensor of a batch by a copy with 0 at padding; all tensors must have the shape of the mask."""
     for name in DTYPES:
         if (tensor := batch.get(name)) is None:
             continue

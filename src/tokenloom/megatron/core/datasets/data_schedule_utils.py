@@ -1,4 +1,4 @@
-"""`megatron.core.datasets.data_schedule_utils`: the steps that exchange sub-samples between ranks.
+"""`megatron.core.datasets.data_schedule_utils`: exchanges sub-samples between ranks and builds packs.
 
 The functions call `tokenloom.packing`, and accept the signatures of all tested Megatron versions. A sub-sample has four
 tensors without padding, and `original_seq_len` and `padded_seq_len` as integers.
@@ -32,7 +32,7 @@ NO_TARGETS = "packed global batch contains no sequences with supervised targets"
 def get_batch_and_global_seqlens(
     data_iterator: Iterator[Any], num_microbatches: int, dp_group: Any
 ) -> tuple[list[SubSample], list[tuple[int, int]], Any, Any, list[int]]:
-    """Reads `num_microbatches` items; returns their sub-samples and the values of `get_global_seqlens_and_ids`.
+    """Reads `num_microbatches` items; returns their sub-samples and the results of `get_global_seqlens_and_ids`.
 
     Collective. Raises `StopIteration` if the iterator has ended.
     """
@@ -56,13 +56,13 @@ def unpack_batch(batch: Sequence[Any]) -> list[SubSample]:
 def get_global_seqlens_and_ids(
     subsample_seqlens: Any, dp_group: Any
 ) -> tuple[list[tuple[int, int]], Any, Any, list[int]]:
-    """Numbers the sub-samples of all data-parallel ranks, and gathers their lengths. Collective.
+    """Assigns an id to each sub-sample of all data-parallel ranks, and gathers all lengths. Collective.
 
     Returns:
         pairs: (id, length) of each sub-sample.
         ids: int32 tensor, ids of this rank's sub-samples.
-        offsets: int32[dp size + 1] tensor, first id of each rank, and the number of sub-samples.
-        lengths: length of each sub-sample by id.
+        offsets: int32[dp size + 1] tensor, the first id of each rank, then the total number of sub-samples.
+        lengths: list of sub-sample lengths, indexed by id.
     """
     dp = Channel(dp_group)
     mine = subsample_seqlens.to("cpu", torch.int64).reshape(-1, 1).numpy()
@@ -88,19 +88,19 @@ def reroute_samples_to_dcp_ranks(
     total_dcp_gpus: int | None = None,
     sample_keys: Collection[str] | None = None,
 ) -> dict[int, SubSample]:
-    """Sends sub-samples to the ranks that the plan assigns them to; returns this rank's by id. Collective in dp.
+    """Sends each sub-sample to its rank in `sample_id_groups`; returns this rank's sub-samples by id. Collective in dp.
 
-    Newer versions of Megatron omit `tp_group`, so the process group dp × cp is then passed as `tp_group`.
+    Newer Megatron versions have no `tp_group`, and pass the process group dp × cp in its position.
 
     Raises:
-        ConfigError: a sub-sample has a key that is not exchanged.
+        ConfigError: a sub-sample has an unsupported key.
     """
     del global_ids_this_rank, global_id_seqlens, offsets, total_dcp_gpus, sample_keys  # derived from the batches
     if dp_cp_group is None or isinstance(dp_cp_group, Collection):
         dp_cp_group = tp_group
     if unsupported := sorted({name for sample in batch for name in sample} - _EXCHANGED):
         message = f"exchange supports only the text sample schema, found unsupported sample keys {unsupported}"
-        raise ConfigError(message, hint=f"remove all keys but {', '.join(DTYPES)}")
+        raise ConfigError(message, hint=f"remove all keys except {', '.join(DTYPES)}")
     dp, dp_cp = Channel(dp_group), Channel(dp_group if dp_cp_group is None else dp_cp_group)
     own = list(take_apart([list(batch)]))
     # the dp ranks of one context-parallel index hold the whole global batch, so the exchange stays in dp
@@ -115,7 +115,7 @@ def build_packed_microbatches(
     """Returns the pack of each microbatch, see `tokenloom.packing.build_packed_microbatches`.
 
     The first arguments depend on the Megatron version: (sub-samples of each microbatch, device), or (this rank's
-    sub-samples by id, ids indexed `[microbatch][rank][k]`, this rank, device, whether packs get `local_cp_size`).
+    sub-samples by id, ids indexed `[microbatch][rank][k]`, rank index, device, whether packs get `local_cp_size`).
     """
     sizes = None
     if dcp_rank is not None:
@@ -134,7 +134,7 @@ def broadcast_to_pp_group(
     pp_group: Any,
     dev: Any,
 ) -> tuple[Any, Any, Any, Any]:
-    """Sends the packs' metadata and the sums from the first pipeline stage to the middle stages. Collective."""
+    """Sends pack metadata, pack count and length sums from the first to the middle pipeline stages. Collective."""
     numbers = (num_micro_batches, seqlen_sum_this_global_batch, seqlen_squared_sum_this_global_batch)
     if Channel(pp_group).size <= 2:
         return new_samples, *numbers
@@ -146,7 +146,7 @@ def broadcast_to_pp_group(
 def broadcast_scalars(values: Sequence[Any], group: Any, dev: Any, dtype: Any = torch.float32) -> list[Any]:
     """Returns the numbers that rank 0 of the group passes, exact up to 2**53. Collective.
 
-    Other ranks pass a list of the same length; its values are ignored.
+    Other ranks pass a list of the same length, whose values are ignored.
     """
     channel = Channel(group)
     if channel.size == 1:
@@ -174,9 +174,9 @@ def create_data_iterator(
 ) -> Any:
     """Returns an iterator over packs; with virtual pipeline stages, a list of iterators, one per stage.
 
-    None stands for an iterator on tensor-parallel ranks other than 0. In older versions, the first virtual stage of the
-    first pipeline rank and the last virtual stage of the last rank get tokens; others get metadata. The newest version
-    omits `pp_group`, and `vpp_needs_data` says which stages get tokens.
+    On tensor-parallel ranks other than 0, iterators are None. In older versions, the first virtual stage of the first
+    pipeline rank and the last virtual stage of the last rank get tokens; other stages get only metadata. The newest
+    version has no `pp_group`, and `vpp_needs_data` selects the stages that get tokens.
     """
     del is_dynamic_cp  # packs keep their `local_cp_size`
     needs: list[bool] | None = list(vpp_needs_data) if isinstance(vpp_needs_data, Sequence) else None
@@ -199,7 +199,7 @@ def create_data_iterator(
 
 
 def get_thd_partitioned_indices(cu_seqlens: Any, total_tokens: int, cp_size: int, cp_rank: int) -> Any:
-    """Returns the positions of a context-parallel rank's tokens in a pack, int32; equals Transformer Engine's function.
+    """Returns the positions of a context-parallel rank's tokens in a pack, int32, as Transformer Engine computes them.
 
     Example:
         >>> get_thd_partitioned_indices(torch.tensor([0, 8, 12]), 12, 2, 1).tolist()
@@ -216,9 +216,9 @@ _NAMES = ("dp", "cp", "dp_cp", "tp", "pp")
 
 
 def groups_of_run(pg_collection: Any, *names: str) -> dict[str, Any]:
-    """Returns the process groups dp, cp, dp_cp, tp and pp by name; None for each group of a single process.
+    """Returns the process groups dp, cp, dp_cp, tp and pp by name; all None for a single process.
 
-    The groups are attributes of `pg_collection`, which must have those in `names`; None uses Megatron's parallel state.
+    Reads attributes of `pg_collection`, which must include `names`; if it is None, reads Megatron's parallel state.
     """
     if pg_collection is not None:
         missing = [name for name in names if not hasattr(pg_collection, name)]
@@ -241,7 +241,7 @@ def groups_of_run(pg_collection: Any, *names: str) -> dict[str, Any]:
 
 
 def place_of_run(pg_collection: Any, *names: str) -> Place:
-    """Returns this process's ranks in the groups of `groups_of_run`, and its context-parallel groups by size."""
+    """Returns this process's rank in each group of `groups_of_run`, and its context-parallel groups by size."""
     groups = groups_of_run(pg_collection, *names)
     own = getattr(pg_collection, "cp_of_size", None)
     dp, cp, tp, pp = (Channel(groups[name]) for name in ("dp", "cp", "tp", "pp"))
@@ -254,7 +254,7 @@ def own_device() -> Any:
 
 
 class GroupsBySize(Mapping[int, Any]):
-    """Megatron's context-parallel groups that contain this rank, by number of ranks."""
+    """Megatron's context-parallel groups that contain this rank; keys are group sizes."""
 
     _NAMES = ("get_dynamic_data_context_parallel_groups", "get_hybrid_data_context_parallel_groups")  # by version
 
@@ -277,12 +277,12 @@ class GroupsBySize(Mapping[int, Any]):
 
 
 def global_arguments() -> Any:
-    """Returns the parsed arguments of Megatron's trainer; raises `ConfigError` if there are none."""
+    """Returns the parsed arguments of Megatron's trainer; raises `ConfigError` if Megatron is not initialized."""
     return _megatrons_global("megatron.training.global_vars", "_GLOBAL_ARGS", "`config`")
 
 
 def current_num_microbatches() -> int:
-    """Returns Megatron's current number of microbatches; raises `ConfigError` if there is none."""
+    """Returns Megatron's current number of microbatches; raises `ConfigError` if Megatron is not initialized."""
     name = "_GLOBAL_NUM_MICROBATCHES_CALCULATOR"
     return int(_megatrons_global("megatron.core.num_microbatches_calculator", name, "`num_microbatches`").get())
 
@@ -295,7 +295,7 @@ def _megatrons_global(module: str, name: str, argument: str) -> Any:
 
 
 def as_megatrons_params(params: Any) -> Any:
-    """Converts a pack's parameters to Megatron's `PackedSeqParams` if the program has imported Megatron."""
+    """Converts attention parameters to Megatron's `PackedSeqParams` if the program has imported Megatron."""
     if "megatron.core" not in sys.modules:
         return params
     theirs, fields = _megatrons_params()
@@ -307,7 +307,7 @@ def as_megatrons_params(params: Any) -> Any:
 
 
 def tells_gaps() -> bool:
-    """Returns whether Megatron's attention also accepts boundaries without padding, as on its development branch."""
+    """Returns whether Megatron's attention accepts boundaries that exclude padding, as its development branch does."""
     return "megatron.core" in sys.modules and "cp_partition_mode" in _megatrons_params()[1]
 
 

@@ -88,13 +88,13 @@ class GPTDatasetConfig(plain_config.GPTDatasetConfig, BlendedMegatronDatasetConf
 class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
     """`tokenloom.GPTDataset` with Megatron's hooks and assignable index arrays; arguments and errors are the same.
 
-    Native kernels fill the samples. They are bypassed if a subclass overrides a hook, a program replaces a function of
-    this module, or assigned arrays are irregular. Then each sample is made in Megatron's steps, by
+    Native kernels fill the samples unless a subclass overrides a hook, a program replaces a function of this module, or
+    assigned arrays give samples different lengths. Then each sample is made in Megatron's steps, by
     `_query_document_sample_shuffle_indices` and `_get_ltor_masks_and_position_ids`.
 
     Attributes:
         masks_and_position_ids_are_cached: whether all samples share the three cached tensors.
-        cached_attention_mask: bool[1, S, S], True = masked; None without an attention mask.
+        cached_attention_mask: bool[1, S, S] with S = `sequence_length`, True = masked; None without an attention mask.
         cached_loss_mask: float32[S].
         cached_position_ids: int64[S].
     """
@@ -149,7 +149,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         )
         if has_hook or has_functions:
             if config.window_policy != "concat" or config.block_shuffle is not None:
-                message = f"{type(self).__name__}: hooks need Megatron's order of samples"
+                message = f"{type(self).__name__}: hooks need Megatron's sample order"
                 raise ConfigError(message, hint="omit `window_policy` and `block_shuffle`, or remove the hooks")
             assert isinstance(policy, ConcatWindows)
             if has_functions:
@@ -163,7 +163,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         return self.order
 
     def _build_document_sample_shuffle_indices(self) -> tuple[Any, Any, Any]:
-        """Returns the document, sample and shuffle index; None for each with `defer_npy_index_mmap`. A hook."""
+        """Returns the document, sample and shuffle index; three times None with `defer_npy_index_mmap`. A hook."""
         if self.config.defer_npy_index_mmap:
             return None, None, None
         assert isinstance(self.order, ArrayOrder)
@@ -205,7 +205,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         return super().__getitem__(idx) if self.item_hook is None else self._item(idx)
 
     def _item(self, idx: int | None) -> Sample:
-        """Returns a sample made by the hooks, in Megatron's steps."""
+        """Returns a sample made by the hooks, in the same steps as Megatron."""
         config, pad = self.config, self._pad_token_id
         text, _, *lengths = self._query_document_sample_shuffle_indices(0 if idx is None else idx)
         given = torch.from_numpy(np.asarray(text)).long()
@@ -225,7 +225,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         return sample | self._boundaries(lengths[0] if lengths else None) if config.inter_document_masking else sample
 
     def _boundaries(self, lengths: Sequence[int] | None) -> Sample:
-        """Returns `cu_seqlens`, `max_seqlen` and positions for documents; padding belongs to the last document."""
+        """Returns `cu_seqlens`, `max_seqlen` and `position_ids`; padding extends the last document."""
         if lengths is None:
             message = f"`{type(self).__name__}.{QUERY}` must return three values with `inter_document_masking`, got two"
             raise ConfigError(message, hint="return a list of the documents' lengths as the third value")
@@ -266,12 +266,12 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         return attention_mask, loss_mask, position_ids
 
     def _query_document_sample_shuffle_indices(self, idx: int) -> tuple[Any, ...]:
-        """Returns the tokens of a sample and its documents; since Megatron 0.19 also their lengths. A hook.
+        """Returns a sample's tokens and document indices; since Megatron 0.19 also the documents' lengths. A hook.
 
         Returns:
             text: int64[sequence_length + 1], padded; int64[sequence_length] without `add_extra_token_to_sequence`.
-            documents: int64[num_documents], rows of the `.idx` file, including empty documents.
-            lengths: list of each document's tokens, without padding.
+            documents: int64[num_documents], sequence index of each document in the pair, including empty documents.
+            lengths: list of the number of tokens of each document in the sample, without padding.
         """
         parts, documents = self._parts(idx)
         lengths = [len(part) for part in parts]
@@ -281,7 +281,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         return values if reference_version() < QUERY_HAS_LENGTHS else (*values, lengths)
 
     def _parts(self, idx: int) -> tuple[list[NDArray[Any]], list[int]]:
-        """Returns the tokens of each document in a sample, and the documents' rows."""
+        """Returns the tokens and the sequence index of each document in a sample."""
         if not self._is_regular:
             assert isinstance(self.order, GivenOrder)
             return self.order.read(self.dataset, idx)
@@ -295,7 +295,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
 
 
 class _WindowsOfFunctions(WindowOrder):
-    """A window order whose arrays are built by Megatron's module functions, which programs may replace."""
+    """A window order that builds arrays with Megatron's module functions, which programs may replace."""
 
     def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
         random, shape, plan = np.random.RandomState(self._seed), self._shape, self._plan
@@ -316,7 +316,7 @@ class _WindowsOfFunctions(WindowOrder):
 def _build_document_index(
     documents: NDArray[Any], num_epochs: int, numpy_random_state: np.random.RandomState, separate_final_epoch: bool
 ) -> NDArray[np.int32]:
-    """Returns the shuffled documents of all epochs, int32[num_epochs * num_documents].
+    """Returns the shuffled document indices of all epochs, int32[num_epochs * num_documents].
 
     With `separate_final_epoch`, the last epoch is shuffled separately from the others.
     """
@@ -373,7 +373,7 @@ _MASKS = _get_ltor_masks_and_position_ids
 
 
 class MockGPTDataset(mock.MockGPTDataset, GPTDataset):
-    """A dataset of GPT samples of mock data; the builder uses it if a config names no data."""
+    """A dataset of GPT samples from mock data; the config must not set `blend` or `blend_per_split`."""
 
     def __init__(
         self, dataset: Any, dataset_path: str | None, indices: Any, num_samples: int, index_split: Any, config: Any

@@ -1,8 +1,8 @@
 """`megatron.core.datasets.helpers_cpp`: Megatron's kernels, with positional arguments only.
 
-Arrays are converted to the dtypes that the kernels need. `verbose` has no effect. Arguments are documented at the
-functions of the same names in `tokenloom.order` and `tokenloom.kernels`. Invalid values raise `ConfigError`, too short
-arrays `ValueError`, and indices of missing sequences `IndexError`.
+Arrays are converted to the dtypes that the kernels need. `verbose` has no effect. Arguments are documented in the
+functions of the same names in `tokenloom.order` and `tokenloom.kernels`. Invalid values raise `ConfigError`, arrays
+that are too short `ValueError`, and sequence indices out of range `IndexError`.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def build_sample_idx_int32(
 ) -> NDArray[Any]:
     """Returns the start of each sample and the end of the last sample, int32[num_samples + 1, 2].
 
-    A row is (position in `document_idx`, token offset in that document). Samples past the end of the stream start at
-    the end of the last document.
+    A row is (position in `document_idx`, token offset in that document). Samples past the last token start at the
+    end of the last document.
     """
     lengths, stream = _array(sizes, np.int32), _array(document_idx, np.int32)
     extra = int(add_extra_token_to_sequence)
@@ -139,7 +139,7 @@ def build_blocks_mapping(
     use_one_sent_blocks: bool,
     /,
 ) -> NDArray[Any]:
-    """Returns (first sentence, end sentence, document, block number in the epoch) of blocks: uint32[num_blocks, 4].
+    """Returns (first sentence, end sentence, document, block index in the epoch) of blocks: uint32[num_blocks, 4].
 
     The end is exclusive. The dtype is uint64 for more than 2**32 - 1 sentences. See
     `tokenloom.order.sentences.build_blocks_mapping`.

@@ -66,12 +66,12 @@ class _IndexReader(Index):
         if sequences_per_dataset:
             expected = (*sequences_per_dataset, header.dtype_code if dtype_code is None else dtype_code)
             if expected != (found := (header.num_sequences, header.num_boundaries, header.dtype_code)):
-                message = f"`{idx_path}`: expected sequences, documents and dtype code {expected}, found {found}"
+                message = f"`{idx_path}`: expected (sequences, boundaries, dtype code) {expected}, found {found}"
                 raise DatasetFormatError(message, hint="recreate the counts with `tokenloom sequences-per-dataset`")
         self._copy(parse_index(data, header, path=idx_path, bin_bytes=None, multimodal=multimodal))
 
     def _copy(self, index: Index, **changes: Any) -> Self:
-        """Sets all fields to those of another index, or to `changes`."""
+        """Copies the fields of another index; `changes` override fields by name."""
         Index.__init__(self, **{field.name: getattr(index, field.name) for field in fields(Index)} | changes)
         return self
 
@@ -122,13 +122,13 @@ class _IndexWriter:
         sequence_modes: Sequence[int] | NDArray[Any] | None,
         document_indices: Sequence[int] | NDArray[Any],
     ) -> None:
-        """Writes the whole index; raises `OverflowError` if a number does not fit its dtype."""
+        """Writes the whole index; raises `OverflowError` if a length, mode or document end does not fit its dtype."""
         lengths, boundaries = np.array(sequence_lengths, dtype=np.int32), np.array(document_indices, dtype=np.int64)
         modes = None if sequence_modes is None else np.array(sequence_modes, dtype=np.int8)
         if not len(boundaries) or (boundaries[0], boundaries[-1]) != (0, len(lengths)):
             ends = f"got {boundaries[:1]} to {boundaries[-1:]}"
-            message = f"`{self.idx_path}`: `document_indices` must be 0 to {len(lengths)} sequences, {ends}"
-            raise ConfigError(message, hint="call `end_document` after the last item of a document")
+            message = f"`{self.idx_path}`: `document_indices` must run from 0 to {len(lengths)} sequences, {ends}"
+            raise ConfigError(message, hint="call `end_document` after the last item of each document")
         if modes is not None and len(modes) != len(lengths):
             raise ConfigError(f"`{self.idx_path}`: expected {len(lengths)} modes, found {len(modes)}")
         header = Header(dtype_code=self._dtype_code, num_sequences=len(lengths), num_boundaries=len(boundaries))
@@ -146,7 +146,7 @@ class _BinReader(ABC):
 
     @abstractmethod
     def read(self, dtype: Any, count: int, offset: int) -> NDArray[Any]:
-        """Returns `count` numbers as dtype[count], starting at the byte `offset`."""
+        """Returns dtype[count], read from byte `offset`."""
 
 
 class _SourceReader(_BinReader):
@@ -157,13 +157,13 @@ class _SourceReader(_BinReader):
 
     @classmethod
     def _over(cls, bin_path: str, source: ByteSource) -> Self:
-        """Returns a reader over an open source; does not call `__init__`."""
+        """Returns a reader over an open byte source; does not call `__init__`."""
         reader = cls.__new__(cls)
         reader._path, reader.source = bin_path, source
         return reader
 
     def read(self, dtype: Any, count: int, offset: int) -> NDArray[Any]:
-        """Returns dtype[count] at the byte `offset`, a read-only view if mapped; a negative count reads to the end."""
+        """Returns dtype[count] from byte `offset`, a read-only view if mapped; a negative count reads to the end."""
         wanted, begin, size = np.dtype(dtype), int(offset), self.source.num_bytes
         num_bytes = wanted.itemsize * (int(count) if count >= 0 else (size - begin) // wanted.itemsize)
         if not 0 <= begin <= size - num_bytes:
@@ -179,7 +179,7 @@ class _MMapBinReader(_SourceReader):
 
 
 class _FileBinReader(_SourceReader):
-    """A reader that reads a local file with `pread`; ignores the arguments about retries."""
+    """A reader that reads a local file with `pread`; ignores the retry arguments."""
 
     def __init__(self, bin_path: str, num_max_retries: int = 3, sleep_duration_start: float = 10) -> None:
         self._path, self.source = bin_path, PositionalFile(os.fspath(bin_path))
@@ -193,7 +193,7 @@ class _S3BinReader(_SourceReader):
 
 
 class _MultiStorageClientBinReader(_S3BinReader):
-    """A reader of an `msc://` object, or of an object in any other store."""
+    """A reader of an object at any address except `s3://`, such as `msc://`."""
 
 
 OBJECT_STORAGE_BIN_READERS: dict[str, Any] = {"s3": _S3BinReader, "msc": _MultiStorageClientBinReader}
@@ -201,7 +201,7 @@ OBJECT_STORAGE_BIN_READERS: dict[str, Any] = {"s3": _S3BinReader, "msc": _MultiS
 
 
 class _ReaderSource:
-    """A byte source that calls a program's reader with the dtype of the tokens; `source` provides the size."""
+    """A byte source that reads tokens through a program's reader; `source` provides the size."""
 
     mapped = None
 
@@ -235,19 +235,19 @@ def _settings_of(config: Any) -> ObjectStorageSettings | None:
 
 
 class _OutsideSequence(IndexError, ValueError):
-    """The error for a range outside of a sequence; callers written for Megatron catch `ValueError`."""
+    """The error for a range outside a sequence; callers written for Megatron catch `ValueError`."""
 
 
 class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset[Any]):  # type: ignore[misc]  # torch has no types
     """`tokenloom.IndexedDataset` with Megatron's interface.
 
-    `index[i]` is (byte offset, length, mode) of sequence i; `bin_reader.read(dtype, count, offset)` reads tokens. A
-    program may replace or override both. `dataset[i]` and `get` do not call each other.
+    `index[i]` is (byte offset, length, mode) of sequence i; `bin_reader.read(dtype, count, offset)` reads tokens.
+    Programs may replace or override `index` and `bin_reader`. `dataset[i]` and `get` do not call each other.
 
     Further arguments and errors are those of `tokenloom.IndexedDataset`.
 
     Args:
-        object_storage_config, s3_config: cache folder of remote indices, and block size; excludes `mmap`.
+        object_storage_config, s3_config: cache folder for remote `.idx` files, and block size; need `mmap=False`.
         dtype_code: expected dtype code; ignored without `sequences_per_dataset`.
     """
 
@@ -310,7 +310,7 @@ class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset[Any]):  # ty
         return tuple(getattr(self, name) for name in (*names, "sequences_per_dataset", "dtype_code"))
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:  # type: ignore[override]
-        """Opens the pair; `state` has four or seven of the arguments of `initialize`."""
+        """Opens the pair; `state` contains the first four or all seven arguments of `initialize`."""
         self.initialize(*state)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -324,7 +324,7 @@ class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset[Any]):  # ty
         return _IndexReader.__new__(_IndexReader)._copy(index)
 
     def _make_reader(self, source: ByteSource) -> Any:
-        """Returns the reader of the tokens; its class is a global of this module that programs may replace."""
+        """Returns the reader of the `.bin` file; programs may replace the reader classes of this module."""
         self._source = source
         path, kind = self.tokens_path, _MMapBinReader if self.mmap else _FileBinReader
         if self.is_remote:
@@ -381,7 +381,7 @@ def _unpickle(
     storage: ObjectStorageSettings | None,
     queries: dict[str, str],
 ) -> IndexedDataset:
-    """Opens the pickled dataset; raises if its files have been replaced since."""
+    """Opens the pickled dataset; raises if a file was replaced after pickling."""
     remember(queries)
     dataset = cls.__new__(cls)
     dataset._storage, dataset._pickled_files = storage, files
@@ -392,8 +392,8 @@ def _unpickle(
 class IndexedDatasetBuilder:
     """A writer of a local `.bin`/`.idx` pair that appends to the `.bin` file as items are added, like Megatron's.
 
-    Programs may write to `data_file` and change the lists. A token that does not fit the dtype raises
-    `TokenRangeError`; its document is not added. `tokenloom.IndexedDatasetBuilder` is faster, publishes the pair
+    Programs may write to `data_file` and change the list attributes. A token that does not fit the dtype raises
+    `TokenRangeError` before its document is added. `tokenloom.IndexedDatasetBuilder` is faster, publishes the pair
     atomically, and can write to object storage.
 
     Args:
@@ -403,8 +403,8 @@ class IndexedDatasetBuilder:
 
     Attributes:
         data_file: the open `.bin` file.
-        sequence_lengths: tokens of each sequence.
-        document_indices: 0, then the end of each document as a sequence index.
+        sequence_lengths: number of tokens per sequence.
+        document_indices: 0, then the exclusive end of each document as a sequence index.
         sequence_modes: mode of each sequence; None if not multimodal.
     """
 
@@ -424,7 +424,7 @@ class IndexedDatasetBuilder:
         self._add_rows([tokens.size], [mode])
 
     def add_document(self, tensor: Any, lengths: Sequence[int], modes: Sequence[int] | None = None) -> None:
-        """Appends one document; `lengths` has the tokens of each sequence, and must sum to the size of `tensor`."""
+        """Appends one document; `lengths`, the tokens per sequence, must sum to the size of `tensor`."""
         tokens, sizes = self._numbers(tensor), [int(length) for length in lengths]
         if sum(sizes) != tokens.size:
             raise ValueError(f"`lengths`: must sum to {tokens.size} tokens, got {sum(sizes)}")
@@ -439,9 +439,9 @@ class IndexedDatasetBuilder:
         eod_token: int | None = None,
         chunk_size: int = 1_000_000,
     ) -> None:
-        """Appends documents of one sequence each, from an awkward array or a list of lists or arrays.
+        """Appends documents of one sequence each, from an Awkward Array or a list of lists or arrays.
 
-        Appends `eod_token` to each document if given; converts `chunk_size` documents to lists at once.
+        Appends `eod_token` to each document if given; converts at most `chunk_size` documents to lists at a time.
         """
         end = [] if eod_token is None else [eod_token]
         for start in range(0, len(documents), chunk_size):
@@ -455,11 +455,11 @@ class IndexedDatasetBuilder:
         self.document_indices.append(len(self.sequence_lengths))
 
     def add_index(self, path_prefix: str) -> None:
-        """Appends all documents of another pair; appends nothing if the pair is damaged or has another dtype."""
+        """Appends all documents of another pair; raises before writing if the pair is damaged or has another dtype."""
         dataset = open_checked(os.fspath(path_prefix), multimodal=self.multimodal)
         if dataset.dtype != np.dtype(self.dtype):
             message = f"`{dataset.idx_path}`: expected tokens of dtype {np.dtype(self.dtype)}, found {dataset.dtype}"
-            raise DatasetFormatError(message, hint="preprocess one of the pairs again with the other's dtype")
+            raise DatasetFormatError(message, hint="preprocess one pair again with the dtype of the other")
         first, index = len(self.sequence_lengths), dataset.index
         for number, offset, count in dataset.extents.pieces(0, dataset.extents.num_bytes):
             begin = dataset.sections[number].start + offset
@@ -470,7 +470,7 @@ class IndexedDatasetBuilder:
         self.document_indices.extend((index.document_indices[1:] + first).tolist())
 
     def finalize(self, idx_path: str) -> None:
-        """Closes the `.bin` file and writes the `.idx` file; removes other files of an earlier pair of this name."""
+        """Closes the `.bin` file and writes the `.idx` file; removes other files of an older pair at this prefix."""
         self.data_file.close()
         prefix = _prefix_of(idx_path)
         if get_bin_path(prefix) == self._bin_path:

@@ -16,19 +16,19 @@ from tokenloom.megatron.core.datasets.utils import Split, log_single_rank, logge
 
 @dataclass
 class MaskedWordPieceDatasetConfig(masked.MaskedWordPieceDatasetConfig, BlendedMegatronDatasetConfig):
-    """Settings of masked datasets, with Megatron's validation of the settings that all datasets have."""
+    """Settings of masked datasets, with Megatron's validation of the settings common to all datasets."""
 
 
 class MaskedWordPieceDataset(ListedSamples, masked.MaskedWordPieceDataset, MegatronDataset):
     """`tokenloom.MaskedWordPieceDataset` as a torch dataset; arguments and errors are the same.
 
-    A subclass may override `__getitem__`. Overriding a hook that chooses or masks sentences raises `ConfigError`, as
-    native kernels do both.
+    A subclass may override `__getitem__`. Overriding a hook that chooses or masks sentences raises `ConfigError`,
+    because native kernels choose and mask the sentences.
     """
 
     @cached_property
     def token_lookup(self) -> list[int]:
-        """The token ids of the vocabulary, in its order."""
+        """All token ids, in the order of the vocabulary."""
         tokenizer: Any = self.config.tokenizer
         return list(tokenizer.inv_vocab)
 

@@ -1,4 +1,4 @@
-"""`megatron.core.datasets.megatron_dataset`: the base class of datasets, and orders of assigned index arrays."""
+"""`megatron.core.datasets.megatron_dataset`: the base class of datasets, and orders over assigned index arrays."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _CHECKED_AT_ONCE = 1 << 16
 
 
 def index_array(name: str) -> Any:
-    """Returns a settable property for an index array of a dataset or blend; its value is None while deferred."""
+    """Returns a settable property for an index array of a dataset or blend; None while loading is deferred."""
 
     def get(dataset: Any) -> Any:
         order = dataset.order
@@ -84,7 +84,7 @@ def name_paths(dataset: Any, folder: Any, split: Any, *names: str) -> None:
 
 
 def window_reader(arrays: Arrays, lengths: NDArray[np.int32], *, window_length: int, extra: int) -> WindowReader:
-    """Returns a reader of windows over all tokens of the document index, even beyond the planned epochs."""
+    """Returns a reader of windows over all tokens in the document index, even beyond the planned epochs."""
     documents, rows, shuffle = (np.ascontiguousarray(arrays[name]) for name in NAMES)
     num_tokens = int(lengths[documents].sum(dtype=np.int64))
     return WindowReader(
@@ -110,7 +110,7 @@ class _GivenArrays(StoredOrder):
 
 
 class GivenBlendOrder(_GivenArrays, ArrayBlendOrder):
-    """A `BlendOrder` over a program's `dataset_index` and `dataset_sample_index`, integers[num_samples] each."""
+    """A `BlendOrder` over assigned arrays `dataset_index` and `dataset_sample_index`, integers[num_samples] each."""
 
     def __init__(self, dataset_index: NDArray[Any], dataset_sample_index: NDArray[Any], *, identity: str) -> None:
         arrays = {"dataset_index": dataset_index, "dataset_sample_index": dataset_sample_index}
@@ -119,7 +119,7 @@ class GivenBlendOrder(_GivenArrays, ArrayBlendOrder):
 
 
 class GivenOrder(_GivenArrays, WindowOrder):
-    """A `SpanOrder` over a program's document, sample and shuffle index; `arrays` has them by name."""
+    """A `SpanOrder` over an assigned document, sample and shuffle index; `arrays` maps names to arrays."""
 
     def __init__(
         self, arrays: Mapping[str, Any], documents: Documents, *, sequence_length: int, extra: int, identity: str
@@ -150,7 +150,7 @@ class GivenOrder(_GivenArrays, WindowOrder):
         return window_reader(arrays, lengths, window_length=self._sequence_length, extra=self._extra)
 
     def read(self, source: Any, idx: int) -> tuple[list[NDArray[Any]], list[int]]:
-        """Returns the tokens of each document in the sample `shuffle_index[idx]`, of any length, and the documents."""
+        """Returns the tokens and the sequence index of each document in sample `shuffle_index[idx]`, of any length."""
         documents, rows, shuffle = (self.arrays[name] for name in NAMES)
         window = shuffle[idx]
         (first, start), (last, stop) = ([int(number) for number in rows[row]] for row in (window, window + 1))

@@ -25,7 +25,7 @@ def _special_token(name: str, role: str) -> Any:
 
 
 class MegatronLegacyTokenizer(ABC):
-    """The abstract base class of tokenizers; subclasses override the special tokens and methods that they have.
+    """The abstract base class of tokenizers; subclasses override the special tokens and methods that they support.
 
     Args:
         tokenizer_paths: paths of the tokenizer's files.
@@ -53,18 +53,18 @@ class MegatronLegacyTokenizer(ABC):
         _raise_missing(self, "detokenize")
 
     def offsets(self, ids: list[int], text: str) -> list[int]:
-        """Returns the start of each token in the text; raises `NotImplementedError` if not overridden."""
+        """Returns the character offset of each token in the text; raises `NotImplementedError` if not overridden."""
         _raise_missing(self, "offsets")
 
     @property
     @abstractmethod
     def vocab(self) -> Mapping[str, int]:
-        """The id of each token."""
+        """A mapping from token to id."""
 
     @property
     @abstractmethod
     def inv_vocab(self) -> Mapping[int, str]:
-        """The token of each id."""
+        """A mapping from id to token."""
 
     @property
     @abstractmethod

@@ -37,7 +37,7 @@ class MockMultimodalDataset(multimodal.MockMultimodalDataset, MockGPTDataset):
         return super(multimodal.MockMultimodalDataset, self).item_hook
 
     def __getitem__(self, idx: int | None) -> Sample:
-        """Returns `preprocess_func(sample)`, where the sample has torch tensors."""
+        """Returns a sample of torch tensors, after `preprocess_func`."""
         sample = MockGPTDataset.__getitem__(self, idx)
         if "image" not in sample:  # made by hooks, not by kernels
             sample["image"] = torch.zeros((3, self.config.image_h, self.config.image_w), dtype=torch.float32)

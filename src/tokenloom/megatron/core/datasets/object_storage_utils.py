@@ -35,7 +35,7 @@ S3Config = ObjectStorageConfig
 
 
 class S3Client(Protocol):
-    """An empty protocol for annotations in programs; tokenloom does not use boto3."""
+    """An empty protocol for type annotations in programs; tokenloom does not use boto3."""
 
 
 def is_object_storage_path(path: str) -> bool:
@@ -72,7 +72,7 @@ def dataset_exists(path_prefix: str, idx_path: str, bin_path: str) -> bool:
 def cache_index_file(remote_path: str, local_path: str) -> None:
     """Copies an object to a local file on rank 0, or if `torch.distributed` is not initialized.
 
-    Call `torch.distributed.barrier()` before other ranks call this function; they raise if the file does not exist.
+    Other ranks must call it after rank 0, following a `torch.distributed.barrier()`; they raise if the file is missing.
     """
     _check_address(remote_path)
     if not has_ranks() or torch.distributed.get_rank() == 0:
@@ -80,7 +80,7 @@ def cache_index_file(remote_path: str, local_path: str) -> None:
         publish_bytes(local_path, bytes(map_whole(remote_path)))
     if not os.path.exists(local_path):
         message = f"no file `{local_path}`: rank 0 has not copied `{remote_path}` yet"
-        raise DatasetNotFoundError(message, hint="call `torch.distributed.barrier()` after rank 0 has copied it")
+        raise DatasetNotFoundError(message, hint="call `torch.distributed.barrier()` after rank 0 copied the object")
 
 
 def _check_address(path: str) -> None:

@@ -15,7 +15,7 @@ from tokenloom.megatron.core.datasets.masked_dataset import (  # noqa: F401
 
 @dataclass
 class T5MaskedWordPieceDatasetConfig(MaskedWordPieceDatasetConfig, masked.T5MaskedWordPieceDatasetConfig):
-    """Settings of T5 datasets, with Megatron's validation of the settings that all datasets have."""
+    """Settings of T5 datasets, with Megatron's validation of the settings common to all datasets."""
 
 
 class T5MaskedWordPieceDataset(masked.T5MaskedWordPieceDataset, MaskedWordPieceDataset):

@@ -42,7 +42,7 @@ def get_blend_from_list(blend: Sequence[Any] | None) -> tuple[list[str], list[fl
         (['books', 'web'], [30.0, 0.0])
 
     Raises:
-        ConfigError: some of the entries 0, 2, 4, … are numbers and some are not.
+        ConfigError: only some of the entries at positions 0, 2, 4, … are numbers.
     """
     if isinstance(blend, (list, tuple)) and blend and len(blend) % 2 == 0:
         weights = [_number_or_none(entry) for entry in blend[::2]]
@@ -58,7 +58,7 @@ def has_ranks() -> bool:
 
 
 def log_single_rank(logger: logging.Logger, *args: Any, rank: int = 0, **kwargs: Any) -> None:
-    """Calls `logger.log` on the rank `rank`, or if `torch.distributed` is not initialized."""
+    """Calls `logger.log` only on rank `rank`; always if `torch.distributed` is not initialized."""
     if not has_ranks() or torch.distributed.get_rank() == rank:
         logger.log(*args, **kwargs)
 

@@ -52,10 +52,10 @@ def build_pretraining_data_loader(
     """Returns a torch `DataLoader` configured by the arguments of Megatron's trainer; None if `dataset` is None.
 
     Args:
-        dataset: a map-style dataset. Its attribute `split` or `index_split` selects the batch size of training or
-            evaluation. With `--dataloader-type external`, a loader, which is returned unchanged.
+        dataset: a map-style dataset. The attribute `split` or `index_split` selects the training or evaluation batch
+            size. With `--dataloader-type external`, a loader, which is returned unchanged.
         consumed_samples: number of samples that all ranks together have already consumed.
-        args, data_parallel_rank, data_parallel_size: arguments and ranks; None for those of the running program.
+        args, data_parallel_rank, data_parallel_size: arguments, rank and group size; None for the running program's.
 
     Raises:
         ConfigError: `--dataloader-type` is unknown, or no samples are left.
@@ -118,7 +118,7 @@ def _identity(samples: Any) -> Any:
 
 
 def _begin_worker(_worker: int, *, exit_signal: Any) -> None:
-    """Installs Megatron's handler of the exit signal in a worker process."""
+    """Installs Megatron's exit signal handler in a worker process."""
     import_module("megatron.training.dist_signal_handler").DistributedSignalHandler(exit_signal).__enter__()
 
 
@@ -139,8 +139,8 @@ class MegatronPretrainingSampler(_TotalLength, samplers.MegatronPretrainingSampl
 class HybridCPMegatronPretrainingSampler(_TotalLength, samplers.HybridCPMegatronPretrainingSampler):
     """`tokenloom.HybridCPMegatronPretrainingSampler`, but `len` is `total_samples`.
 
-    `global_batch_size` is rounded down to whole micro-batches of all ranks. `get_start_end_idx` is called once per
-    micro-batch; a subclass may override it.
+    `global_batch_size` is rounded down to a multiple of `micro_batch_size * data_parallel_size`. `get_start_end_idx` is
+    called once per micro-batch; a subclass may override it.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class HybridCPMegatronPretrainingSampler(_TotalLength, samplers.HybridCPMegatron
 
 
 class MegatronFullValidationSampler(samplers.MegatronFullValidationSampler):
-    """`tokenloom.MegatronFullValidationSampler` without padding; the last ranks may yield fewer samples."""
+    """`tokenloom.MegatronFullValidationSampler` without padding by default; the last ranks may yield fewer samples."""
 
     def __init__(
         self, total_samples: int, data_parallel_rank: int, data_parallel_size: int, *, pad: bool = False
@@ -187,7 +187,7 @@ class RandomSeedDataset(torch.utils.data.Dataset[Any]):  # type: ignore[misc]  #
         self.curr_seed = self.base_seed + epoch
 
     def __getitem__(self, idx: int) -> Any:
-        """Returns a sample; leaves the global generators seeded."""
+        """Seeds the global random number generators, then returns a sample."""
         seed = idx + self.curr_seed
         torch.manual_seed(seed)
         random.seed(seed)
@@ -196,7 +196,7 @@ class RandomSeedDataset(torch.utils.data.Dataset[Any]):  # type: ignore[misc]  #
 
 
 class MegatronPretrainingRandomSampler(_TotalLength, samplers.MegatronPretrainingRandomSampler):
-    """`tokenloom.MegatronPretrainingRandomSampler` with Megatron's counts; `len` is `total_samples`.
+    """`tokenloom.MegatronPretrainingRandomSampler`, but `len` is `total_samples`.
 
     Each yielded batch increases `consumed_samples`, even if a loader only prefetches the batch. Without
     `data_sharding`, one rank may yield one batch more than another. Sets the epoch of a `RandomSeedDataset`.

@@ -36,16 +36,16 @@ class GPTFIMDatasetConfig(fim.GPTFIMDatasetConfig, GPTDatasetConfig):
 
 
 class GPTFIMDataset(GPTDataset):
-    """A dataset of GPT samples in which the middle of a document is moved behind its suffix with some probability.
+    """A dataset of GPT samples in which the middle of a document is moved to the end with probability `fim_rate`.
 
     As in Megatron, one random state serves all samples: a sample depends on the samples read before, and all workers
-    start from the same state. Each sample counts as one document. `tokenloom.GPTFIMDataset` has neither limitation.
+    start from the same state. Each sample counts as one document. `tokenloom.GPTFIMDataset` has no such limits.
 
     A subclass may override `_fim_split_and_permute_sequence`, `_fim_permute_sequence` and `_permute`. Arguments and
     errors are those of `GPTDataset`; an unknown FIM token raises `TokenizerError`.
 
     Attributes:
-        np_rng: the random state.
+        np_rng: the random state that all samples share.
         fim_rate, fim_spm_rate, fragment_fim_rate, no_fim_prefix: the settings of the config.
         fim_split_sample: id of the token that separates fragments; None if there is no such token.
         prefix_tok_id, middle_tok_id, suffix_tok_id, pad_tok_id, eod_tok_id: ids of the FIM tokens.
@@ -81,16 +81,16 @@ class GPTFIMDataset(GPTDataset):
 
     @property
     def item_hook(self) -> str | None:
-        """The name of the hook that native kernels would bypass; never None, as no kernel applies FIM here."""
+        """The name of the hook that native kernels would bypass; never None, as kernels do not apply Megatron's FIM."""
         return f"{type(self).__name__}._query_document_sample_shuffle_indices"
 
     def _query_document_sample_shuffle_indices(self, idx: int) -> tuple[Any, ...]:
-        """Returns the tokens of a sample after FIM, and its documents; since Megatron 0.19 also the length.
+        """Returns a sample's tokens after FIM, and its document indices; since Megatron 0.19 also the length.
 
         Returns:
             text: int64[sequence_length + 1].
-            documents: int64[num_documents], rows of the `.idx` file.
-            lengths: list of one number, the length of the text without padding.
+            documents: int64[num_documents], sequence index of each document in the pair.
+            lengths: list with one entry, the number of tokens without padding.
         """
         parts, documents = self._parts(idx)
         tokens = np.concatenate(parts)
@@ -102,7 +102,7 @@ class GPTFIMDataset(GPTDataset):
         return values if reference_version() < QUERY_HAS_LENGTHS else (*values, [len(tokens)])
 
     def _permuted_documents(self, tokens: Tokens) -> Iterator[Tokens]:
-        """Yields each document after FIM, then its end token; skips documents without text."""
+        """Yields each document after FIM, then the document's end token; skips empty documents."""
         for text, end in fim.split_at(tokens, self.eod_tok_id):
             if len(text) or not len(end):
                 yield self._fim_split_and_permute_sequence(text)
@@ -121,7 +121,7 @@ class GPTFIMDataset(GPTDataset):
         return np.concatenate(pieces)
 
     def _fim_permute_sequence(self, sequence: Tokens, rate: float) -> Tokens:
-        """Applies FIM to a text with probability `rate`."""
+        """Applies FIM to the tokens of a text with probability `rate`."""
         names = ("suffix_tok_id", "prefix_tok_id", "middle_tok_id", "pad_tok_id", "no_fim_prefix")
         settings: dict[str, Any] = {name: getattr(self, name) for name in names}
         return self._permute(
@@ -141,10 +141,10 @@ class GPTFIMDataset(GPTDataset):
         pad_tok_id: int | None = None,
         no_fim_prefix: str | None = None,
     ) -> Tokens:
-        """Applies FIM to a text with probability `fim_rate`: decodes it, cuts it at two random characters, reorders it.
+        """With probability `fim_rate`, decodes tokens, cuts the text at two random characters and reorders the parts.
 
-        A text that starts with `no_fim_prefix` is unchanged. `truncate_or_pad` keeps the length: it truncates or pads
-        the suffix, and leaves a text unchanged if the suffix is too short.
+        A text that starts with `no_fim_prefix` is unchanged. `truncate_or_pad` truncates or pads the suffix to keep the
+        number of tokens; a text whose suffix is too short for that is unchanged.
         """
         if not self.np_rng.binomial(1, fim_rate):
             return sample

@@ -43,17 +43,17 @@ class SFTLowLevelDataset:
 
 
 class SFTDataset(MegatronDataset):
-    """A dataset whose samples are the conversations of one line each, in file order, tokenized on access.
+    """A dataset with one sample per line: the conversations of the line, in file order, tokenized on access.
 
-    A system message starts a new conversation. A sample has `sequence_length` tokens S: it is truncated, or padded as
-    part of its last conversation. With context parallelism, the length of each conversation is padded to a multiple of
+    A system message starts a new conversation. A sample is truncated or padded to S = `sequence_length` tokens; padding
+    extends the last conversation. With context parallelism, the length of each conversation is padded to a multiple of
     2 × `context_parallel_size`. A sample has tokens, labels and position_ids int64[S], loss_mask float32[S], cu_seqlens
     int32[S + 1] (starts of conversations, padded with S) and max_seqlen int32.
 
     The tokenizer must have the method `tokenize_conversation`, like Megatron's tokenizer for fine-tuning. Labels that
     equal the pad id have no loss. `tokenloom.SFTDataset` tokenizes once, shuffles, and packs samples.
 
-    Arguments are those of `MegatronDataset`. Lines repeat until `num_samples` is reached; None is one sample per line.
+    Arguments are those of `MegatronDataset`. Lines repeat until `num_samples` is reached; None reads each line once.
     """
 
     config: GPTDatasetConfig
@@ -79,7 +79,7 @@ class SFTDataset(MegatronDataset):
         return conversations
 
     def _calculate_padding_divisor(self) -> int:
-        """Returns the number of which the length of a `VarlenDataset` sample must be a multiple."""
+        """Returns the multiple to which samples without a fixed length are padded."""
         config = self.config
         context = config.context_parallel_size or 1
         divisor = 2 * context if context > 1 or config.hybrid_context_parallel else 1
@@ -97,7 +97,7 @@ class SFTDataset(MegatronDataset):
         return tokens if len(tokens) <= longest else [*tokens[: self.config.sequence_length - 1], tokenizer.eod]
 
     def _tokenize(self, conversation: list[Message]) -> tuple[list[int], list[int]]:
-        """Returns the tokens of a conversation, and the target of each; `IGNORE_INDEX` for a token without loss."""
+        """Returns the tokens of a conversation, and the target of each token; `IGNORE_INDEX` if it has no loss."""
         tokenizer: Any = self.config.tokenizer
         if not hasattr(tokenizer, "tokenize_conversation"):
             hint = "use Megatron's tokenizer for fine-tuning, or `tokenloom.SFTDataset` with a Hugging Face tokenizer"
@@ -108,7 +108,7 @@ class SFTDataset(MegatronDataset):
     def _check_masks(self) -> None:
         for name in ("reset_position_ids", "create_attention_mask", "reset_attention_mask"):
             if getattr(self.config, name):
-                raise ConfigError(f"`{name}`: must be False for conversations", hint="separate them by `cu_seqlens`")
+                raise ConfigError(f"`{name}`: must be False for conversations", hint="omit it: `cu_seqlens` is enough")
 
     def __getitem__(self, idx: int) -> Sample:
         self._check_masks()
@@ -147,14 +147,14 @@ class SFTDataset(MegatronDataset):
 
 
 class MockSFTLowLevelDataset:
-    """Mock texts of random lengths; each text is one token shorter, as an end-of-text token follows.
+    """Mock texts (token arrays) of random lengths; each array leaves room for one end-of-text token.
 
     Args:
         mode: "distribution": lengths are lognormal with `mean_seq_len` and `lognormal_sigma`, clipped to
             [`min_seq_len`, `max_seq_len`]; `type` must be "lognormal". "file": lengths are read from the CSV file at
             `path`, whose first line is skipped. "verification": like "distribution", but with the tokens of the pair at
             `data_path`.
-        kwargs: settings of the mode. `format` "thd" keeps each sample's length; "sbhd" pads samples.
+        kwargs: settings of the mode. `format` "thd" keeps sample lengths; "sbhd" pads samples to `sequence_length`.
 
     Raises:
         ConfigError: the mode or the distribution is unknown.
@@ -184,7 +184,7 @@ class MockSFTLowLevelDataset:
     def generate_lognormal_samples(
         self, size: int, mean: float, sigma: float, min_seq_len: int, max_seq_len: int
     ) -> NDArray[np.int64]:
-        """Draws lengths, int64[size], with a fixed seed."""
+        """Returns clipped lognormal lengths, int64[size], drawn with the seed `seed`."""
         drawn = np.random.RandomState(self.seed).lognormal(np.log(mean) - sigma**2 / 2, sigma, size)
         return np.clip(drawn, min_seq_len, max_seq_len).astype(np.int64)
 
@@ -192,7 +192,7 @@ class MockSFTLowLevelDataset:
         return self.size
 
     def __getitem__(self, idx: int) -> NDArray[np.int64]:
-        """Returns a text, int64[length - 1]: the numbers 1, 2, 3, …, or tokens of the pair."""
+        """Returns the tokens of a text, int64[length - 1]: 1, 2, 3, …, or tokens of the pair at `data_path`."""
         length = int(self.sequence_lengths[idx % self.size]) - 1
         if self.indexed_dataset is None:
             return np.arange(1, length + 1, dtype=np.int64)
@@ -237,7 +237,7 @@ def sample_of(tokens: list[int], targets: list[int], *, without_loss: list[int])
 def mock_data(settings: str | None, sequence_length: int) -> MockSFTLowLevelDataset:
     """Returns mock texts; `settings` is JSON or the path of a JSON file.
 
-    None draws lengths between half of `sequence_length` and all of it.
+    If `settings` is None, lengths are between half and all of `sequence_length`.
     """
     default = {"mode": "distribution", "type": "lognormal", "lognormal_sigma": 1.1, "max_seq_len": sequence_length}
     default |= {"min_seq_len": sequence_length // 2, "mean_seq_len": sequence_length // 4 * 3}

@@ -1,4 +1,4 @@
-"""`megatron.training.datasets.varlen_dataset`: samples of different lengths, one conversation or text each."""
+"""`megatron.training.datasets.varlen_dataset`: one conversation or text per sample, of any length."""
 
 from __future__ import annotations
 
@@ -146,12 +146,12 @@ class VarlenLowLevelDataset:
 
 
 class VarlenDataset(SFTDataset):
-    """A dataset whose samples are one conversation or text each, in file order, tokenized on access.
+    """A dataset with one conversation or text per sample, in file order, tokenized on access.
 
     A text of n tokens, including an end-of-text token, becomes a sample with tokens, labels and position_ids int64[P],
     loss_mask float32[P], original_seq_len int32[1] = n - 1 and padded_seq_len int32[1] = P. P is n - 1 rounded up as
-    context parallelism requires. Longer texts are truncated to `sequence_length`. With `varlen_sbhd_validation`, all
-    samples are padded to `sequence_length` and have no lengths.
+    parallelism requires. Longer texts are truncated to `sequence_length`. With `varlen_sbhd_validation`, all
+    samples are padded to `sequence_length` and have neither `original_seq_len` nor `padded_seq_len`.
 
     Arguments and errors are those of `SFTDataset`. `tokenloom.VarlenDataset` tokenizes once, shuffles, and returns
     lengths without reading samples.
@@ -162,7 +162,7 @@ class VarlenDataset(SFTDataset):
         return VarlenLowLevelDataset(dataset_path)
 
     def _tokens_and_targets(self, idx: int) -> tuple[list[int], list[int]]:
-        """Returns the tokens of a sample and the target of each, truncated to `sequence_length` + 1."""
+        """Returns the tokens of a sample and the target of each token, truncated to `sequence_length` + 1."""
         tokenizer: Any = self.config.tokenizer
         item = self._low_level(idx)
         if isinstance(item, str):
