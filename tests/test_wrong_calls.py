@@ -26,6 +26,10 @@ hint: pass the path of the pair without `.bin` or `.idx`
 DatasetNotFoundError: 'lines.jsonl' in the blend: no file `lines.jsonl.idx` and `lines.jsonl.bin`
 hint: tokenize the file with `tokenloom preprocess` or `preprocess_corpus`, and pass the prefix of the output
 
+>>> load("", sequence_length=8)
+ConfigError: the blend: prefixes must be paths, got ''
+hint: pass "books", ["books", "web"], {"books": 0.3, "web": 0.7} or (["books", "web"], [0.3, 0.7])
+
 >>> load([("corpus", 0.5)], sequence_length=8)
 ConfigError: the blend: must have pairs of weight and prefix, got ('corpus', 0.5)
 hint: pass ["0.3", "books", "0.7", "web"] or [[0.3, "books"], [0.7, "web"]]
@@ -108,6 +112,10 @@ ConfigError: `blend_per_split`: keys must be train, valid, test, got 'dev'
 >>> GPTDatasetConfig(1, 8)
 ConfigError: no `tokenizer` given
 hint: pass the tokenizer that made the data, such as `tokenizer="tokenizer.json"`
+
+>>> GPTDatasetConfig(1, 8, tokenizer=TOKENIZER, object_storage={"retries": 3})
+ConfigError: `object_storage`: must be of class `ObjectStorageSettings`, got {'retries': 3}
+hint: pass `object_storage=ObjectStorageSettings(…)`
 
 >>> ThreadLoader("corpus", batch_size=8)
 ConfigError: 'corpus' is not a dataset

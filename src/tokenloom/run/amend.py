@@ -1,7 +1,7 @@
 """Writes and edits `run.toml`, and amends a run: changes `run.toml` and its lock from a position on.
 
 `tomlkit` keeps comments, blank lines and key order. The edited text is parsed again and must have the intended
-settings. If the layout cannot be edited, the error shows the lines to write by hand.
+settings. If that fails, the error shows the lines to write by hand.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _Body = list[tuple[Key | None, Item]]  # a table in file order; comments and bla
 
 
 def rewritten(text: str, settings: RunSettings) -> tuple[str, RunSettings]:
-    """Edits the text of a run so that it has the given settings; returns the text and its parsed settings.
+    """Edits the text of `run.toml` to have the given settings; returns the new text and the settings parsed from it.
 
     Sizes and weights of stages may change, sources and denials may be appended, and stages may be inserted. The stages
     after an inserted one get explicit names and sequence lengths so that they do not change.
@@ -78,14 +78,14 @@ def rewritten(text: str, settings: RunSettings) -> tuple[str, RunSettings]:
 
 
 class _Edit:
-    """A file being edited. `lines` are all lines inserted so far."""
+    """An edit of the text of `run.toml`; `lines` are all lines inserted so far."""
 
     def __init__(self, text: str, path: str) -> None:
         self._text, self._path = text, path
         self.lines: list[str] = []
 
     def set_samples(self, number: int, stage: StageSettings, *, sets_weights: bool) -> None:
-        """Replaces the size of a stage by `samples`, and optionally its weights."""
+        """Writes the size of a stage as `samples`; with `sets_weights`, also writes its weights."""
         shares = stage.weights if sets_weights else None
         lines = _lines({"samples": stage.samples, "weights": shares and dict(shares)})
         self.lines += lines
@@ -252,8 +252,8 @@ def draft_text(
     """Returns the text of a new `run.toml` with comments.
 
     Each entry of `data`, a path relative to the working directory, becomes a source. If `weights` is empty, the stage
-    reads each source once, or, if it has a size, mixes sources by their number of tokens. `settings` are values of
-    [samples].
+    reads each source once, or, given `tokens` or `samples`, mixes sources by number of tokens. `settings` are values
+    of [samples].
     """
     folder, names = os.path.dirname(path), _names(data)
     if tokenizer and os.path.exists(tokenizer) and not any(kind.takes(tokenizer) for kind in TOKENIZER_KINDS.values()):
@@ -308,7 +308,7 @@ mix = "random"            # "even": sources alternate evenly
 
 
 def _names(data: Sequence[str]) -> list[str]:
-    """Returns a unique source name for each entry: the last part of its path that has letters."""
+    """Returns a unique source name for each path, from the last part of the path that has letters."""
     names: list[str] = []
     for entry in data:
         name = ""
@@ -331,9 +331,10 @@ class Amendment:
         stage_name: name of the new stage; None derives it from the position.
         tokens, samples: size of the new stage; if both are None, the rest of the stage that it replaces.
         sources: data of new sources by name.
-        denied, denied_documents: a file that lists documents to deny, and names of documents to deny.
+        denied: a file that lists documents to deny.
+        denied_documents: names of documents to deny.
         reason: why the documents are denied.
-        grows: whether sources take up new pairs.
+        grows: whether to add the new pairs that `data` of the sources matches.
     """
 
     position: int
@@ -370,7 +371,7 @@ class Amended:
 def amend_run(
     path: str | os.PathLike[str], amendment: Amendment, *, reading: Reading | None = None, write: bool = True
 ) -> Amended:
-    """Changes a run from a position on; with `write=False` a dry run. If it fails, both files stay unchanged."""
+    """Changes a run from a position on. If this fails, or if `write` is False, both files stay unchanged."""
     path = os.fspath(path)
     with OutputLock(lock_path(path)) if write else nullcontext():
         old, before = read_lock(lock_path(path)), read_text(path)
@@ -400,7 +401,7 @@ def _check(amendment: Amendment, settings: RunSettings, old: RunLock) -> None:
     path, position, end = settings.path, amendment.position, old.num_samples
     if not (amendment.has_stage or amendment.sources or amendment.denies or amendment.grows):
         message = "nothing to change: no stage, source, documents to deny, or new data"
-        raise ConfigError(message, hint="name a change, such as `--weights web=5,code=5`")
+        raise ConfigError(message, hint="pass a change, such as `--weights web=5,code=5`")
     if settings.content_sha256 != old.content_sha256 and not amendment.grows:
         raise ConfigError(f"`{path}` changed after it was locked", hint="run `tokenloom run lock`, or pass --grow")
     if known := next((source.name for source in settings.sources if source.name in amendment.sources), None):
@@ -487,11 +488,12 @@ class Denied:
     """The result of a denial.
 
     Attributes:
-        documents: all documents named by the denial; `again` and `held_out` are those already denied or held out.
+        documents: all documents that the denial lists.
+        again, held_out: those that were denied before, and those that are held out.
         changed: spans before position `stop` that become padding.
         seen: spans before the denial's position; None if not requested.
-        digests: order digests before the denial's position, by the old and the new lock.
-        order_digests: order digests before `stop` without denials, by the old and the new lock.
+        digests: order digests up to the denial's position, of the old and the new lock.
+        order_digests: order digests up to `stop`, ignoring denials, of the old and the new lock.
     """
 
     amended: Amended
@@ -518,10 +520,10 @@ def deny_documents(
     reading: Reading | None = None,
     write: bool = True,
 ) -> Denied:
-    """Denies documents from a position on: adds a `[[denied]]` to `run.toml` and locks the run again; see `amend_run`.
+    """Denies documents from a position on: adds a `[[denied]]` table to `run.toml` and locks the run; see `amend_run`.
 
-    Lists changes before `until`; the default is the end of the run, or `AHEAD` positions if it is endless.
-    `since_start` also lists where the documents were read before the denial.
+    Lists the changes before position `until` (default: the end of the run, or `AHEAD` positions if it is endless).
+    With `since_start`, also lists where the documents were read before the denial.
     """
     if until is not None and until < denial.position:
         raise ConfigError(f"until must be at least {denial.position}, where the denial begins, got {until}")

@@ -1,4 +1,4 @@
-"""Compares two locks: the first position decided differently, new parts, and shared data.
+"""Compares two locks: finds the first position that differs, all changes, and the data that both read.
 
 Only the locks are read. Shared data are pairs of equal content under any name.
 """
@@ -31,7 +31,7 @@ _SETTINGS = (*MAKE_SAMPLES, "mixing_block", "tokenizer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """The first position that two locks decide differently. `before` and `after` describe what decides its sample."""
+    """The first position where two locks differ. `before` and `after` say what determines its sample in each."""
 
     position: int
     before: str
@@ -50,7 +50,7 @@ def check_past(old: RunLock, new: RunLock, consumed: int) -> None:
 
 
 def first_moved(old: RunLock, new: RunLock, stop: int) -> Moved | None:
-    """Returns the first position before `stop` that two locks decide differently; None if there is none.
+    """Returns the first position before `stop` where two locks differ; None if there is none.
 
     All earlier samples are equal. The sample at the position may be equal by chance, for example after a new weight.
     """
@@ -86,7 +86,7 @@ def _decided(lock: RunLock, position: int) -> str:
 
 
 def stored_order_facts(lock: RunLock) -> dict[str, Any]:
-    """Returns everything in a lock that decides a stored order, by name."""
+    """Returns everything in a lock that determines a stored order, by name."""
     segment = lock.segments[0]
     read = [lock.sources[number] for number, _ in segment.weights]
     return {
@@ -105,8 +105,8 @@ def stored_order_facts(lock: RunLock) -> dict[str, Any]:
 class LockChanges:
     """The differences between a lock and an older lock.
 
-    `new_data` are sources with only their new pairs, `gone` names of removed sources, `others` names of other changed
-    settings. `num_denied` counts documents denied only by the new lock or from an earlier position.
+    `new_data` has the sources with new pairs, reduced to these; `gone` the names of removed sources; `others` the names
+    of other changed settings. `num_denied` counts documents denied only by the new lock or from an earlier position.
     """
 
     new_data: tuple[LockedSource, ...]
@@ -166,7 +166,7 @@ def dropped_denials(old: RunLock, new: RunLock) -> Iterator[str]:
 
 
 def _first_denied(lock: RunLock) -> dict[tuple[str, int], tuple[int, Hashable, int]]:
-    """Returns first denied position, pair content and row of each denied document, by source name and number."""
+    """Returns (first denied position, pair content, row) of each denied document, by (source name, document)."""
     found: dict[tuple[str, int], tuple[int, Hashable, int]] = {}
     for denial in lock.denials:
         for number, documents in denial.documents:
@@ -178,7 +178,7 @@ def _first_denied(lock: RunLock) -> dict[tuple[str, int], tuple[int, Hashable, i
 
 
 def _content(pair: LockedPair, parts: int = 5) -> tuple[object, ...]:
-    """Returns a key of a pair's content; with 6 parts it includes the checksum of tokens."""
+    """Returns a key that identifies the content of a pair; with 6 parts, it includes the checksum of the tokens."""
     return tuple(content_of(pair)[:parts])
 
 
@@ -188,7 +188,7 @@ def _named_content(pair: LockedPair) -> Hashable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedSetting:
-    """A difference in words. `name` is a setting, "sources", "data of NAME", "stages" or "denied"."""
+    """A difference, described in words. `name` is a setting, "sources", "data of NAME", "stages" or "denied"."""
 
     name: str
     before: str
@@ -197,7 +197,7 @@ class ChangedSetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedSource:
-    """Tokens of a source in each run, and of its pairs in both runs; the second has these in sources `names_after`."""
+    """Tokens of a source in each run, and in pairs of both runs; the second run has these in sources `names_after`."""
 
     name: str
     data_before: int
@@ -214,8 +214,8 @@ class RunDifferences:
         runs: identities of both runs.
         ends: number of positions of each run; None if endless.
         stop: the position before which the runs were compared; None if they are endless.
-        position: first position that is decided differently or that only one run has; None if the runs are equal.
-        before, after: the sample's place in each run; None after the end of a run, and in a stored order.
+        position: first position where the runs differ or that only one run has; None if the runs are equal.
+        before, after: what each run reads at `position`; None after the end of a run, and in a stored order.
         reason: what differs at `position`, in words; None if one run ends there.
     """
 

@@ -76,16 +76,16 @@ def place_at(timeline: Timeline, position: int) -> Place:
 
 
 class RunDataset(Composite):
-    """The samples of a run by position; each has the number of its source as `dataset_id`.
+    """The samples of a run by position; `dataset_id` of a sample is the index of its source.
 
-    Negative positions count from the end, unless the run is endless. None gives a sample with an all-zero `loss_mask`.
+    Negative positions count from the end, unless the run is endless. None gives a sample whose `loss_mask` is all zero.
     The first sample of a source opens its data. Thread-safe, fork-safe and picklable.
 
     Args:
         timeline: the order of the run.
         tokenizer: the tokenizer of the run.
         reading: how to read the data.
-        held_out_of: the run whose held-out documents `timeline` reads; None if `timeline` is of the run itself.
+        held_out_of: lock of the run whose held-out documents are read; None for the samples of the run itself.
     """
 
     def __init__(
@@ -132,17 +132,17 @@ class RunDataset(Composite):
         return f"RunDataset({len(self.lock.sources)} sources, {len(self.lock.segments)} segments, {size})"
 
     def facts(self) -> dict[str, Any]:
-        """Returns the facts of the lock and the number of open pairs; see `HasFacts`."""
+        """Returns a summary of the lock and the number of open pairs, for display; see `HasFacts`."""
         return lock_facts(self.lock) | {"open pairs": sum(data.pairs.num_open for data in self._opened.values())}
 
     def place(self, idx: int) -> Place:
-        """Returns stage, source and window of a position without opening data."""
+        """Returns the stage, source and window of a position, without opening data."""
         return place_at(self.timeline, self._position(idx))
 
     def spans(self, idx: int) -> Spans:
-        """Returns the document pieces that make up a sample; documents are numbered over the pairs of the source.
+        """Returns the document pieces that make up a sample, each with the index of the document in the source.
 
-        A denied document d has the number -1 - d.
+        For a denied document d, the index is -1 - d.
         """
         spans: Spans = self._group(idx).ask(lambda dataset, numbers: dataset.span_batch(numbers))[0]
         return spans
@@ -168,7 +168,7 @@ class RunDataset(Composite):
         return groups
 
     def member(self, source: int, length: int, level: int = 0, walks: Set[int] = frozenset()) -> Member:
-        """Returns the samples of a source at a denial level, with at least the given walks added."""
+        """Returns the samples of a source at a denial level; adds those of `walks` that it lacks."""
         member = self._members.get((source, length, level))
         if member is not None and walks <= member.walks:
             return member
@@ -189,10 +189,10 @@ class RunDataset(Composite):
     def groups_of(
         self, positions: NDArray[np.int64], segments: NDArray[np.int32] | None = None
     ) -> Iterator[tuple[NDArray[np.int64], Share]]:
-        """Yields the samples of each segment and source, and their rows among the positions, int64[count].
+        """Yields, for each segment and source, the indices of its positions, int64[count], and its samples.
 
-        Positions may be in any order, and samples may differ in length. `segments`, if known, are those of the
-        positions.
+        Positions may be in any order, and samples may differ in length. `segments` has the segment of each position,
+        if known.
         """
         if segments is None:
             segments = self.timeline.locate(positions).segments
@@ -241,7 +241,7 @@ class RunDataset(Composite):
 
     @property
     def layout(self) -> BatchLayout:
-        """The arrays of a sample, including `dataset_id`."""
+        """The names, shapes and dtypes of the arrays of a sample, including `dataset_id`."""
         if not self.fills_batches:
             kind = "conversations" if self.lock.dataset in CONVERSATIONS else f"samples of {self._lengths} tokens"
             raise ConfigError(f"`batch` cannot fill given arrays with {kind}", hint="call it without `out`")
@@ -281,7 +281,8 @@ class RunDataset(Composite):
     def lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> NDArray[np.int64]:
         """Returns the number of tokens of each sample, int64[num_positions], without reading samples.
 
-        None for all positions. For single conversations this is `original_seq_len`, else the stage's sequence length.
+        If `positions` is None, of all samples. For single conversations this is `original_seq_len`, else the stage's
+        sequence length.
         """
         return self._lengths_of(positions, lambda dataset, numbers: dataset.lengths(numbers))
 
@@ -302,7 +303,7 @@ class RunDataset(Composite):
         return answers
 
     def _known(self, positions: Positions) -> tuple[NDArray[np.int64], list[int]]:
-        """Returns non-negative positions, int64[count], and the rows of fillers (None)."""
+        """Returns positions counted from the start, int64[count], and the indices of those that are None (fillers)."""
         known, fillers = positions_and_fillers(positions)
         first, last = bounds_of(known) if known.size else (0, -1)
         if first < 0 or last >= len(self):
@@ -328,7 +329,7 @@ class RunDataset(Composite):
 
     @property
     def remote_paths(self) -> list[str]:
-        """Addresses of the objects that tokens are read from; empty for local data."""
+        """URLs of the remote `.bin` files that tokens are read from."""
         prefixes = [pair.prefix for source in self.lock.sources for pair in source.pairs]
         return [f"{prefix}.bin" for prefix in prefixes if is_remote(prefix)]
 
@@ -340,7 +341,7 @@ class RunDataset(Composite):
 
 
 def lock_facts(lock: RunLock) -> dict[str, Any]:
-    """Returns identity, size, stages and sources of a run for display; see `HasFacts`."""
+    """Returns the ID, size, stages and sources of a run, for display; see `HasFacts`."""
     denied = sum(len(documents) for denial in lock.denials for _, documents in denial.documents)
     stages = [
         {"stage": each.stage, "from position": each.start, "samples": each.num_samples, "tokens": each.sequence_length}
@@ -476,7 +477,7 @@ class SourceData:
         return documents
 
     def documents_of(self, sizes: Sequence[int]) -> SourceDocuments:
-        """Returns the documents that are read; `sizes` has the tokens or packs of each pair."""
+        """Returns the documents to read; `sizes` has the number of tokens or packs of each pair."""
         both = zip(self.source.pairs, sizes, strict=True)
         rows = [(pair.num_documents, size, pair.held_blocks, pair.held_documents) for pair, size in both]
         return make_source_documents(rows, key=self._key, reads_held=self.held)
@@ -486,7 +487,7 @@ class SourceData:
 
 
 class Member:
-    """The samples of one source and length by number, `walk << WINDOW_BITS | window`."""
+    """The samples of one source and sequence length, indexed by `walk << WINDOW_BITS | window`."""
 
     def __init__(
         self, data: SourceData, lock: RunLock, config: GPTDatasetConfig, *, denied: Sequence[int], identity: str
@@ -527,7 +528,7 @@ class Member:
         self.walks.add(walk.number)
 
     def ask(self, question: Callable[[Any], Result]) -> Result:
-        """Calls `question` with the dataset after opening the pairs that it needs."""
+        """Returns `question(dataset)`; opens the pairs that the call needs."""
         return with_pairs(self.data.pairs, lambda: question(self.dataset))
 
 
@@ -552,7 +553,7 @@ class RunTokenizer:
 
     @property
     def pad(self) -> int:
-        """The padding id; raises `NotImplementedError` if samples mark padding by position."""
+        """The padding id; raises `NotImplementedError` if the lock has none, so samples mark padding by position."""
         if self._locked is None or self._locked.pad is None:
             raise NotImplementedError
         return self._locked.pad

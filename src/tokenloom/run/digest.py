@@ -1,7 +1,7 @@
-"""Digests of a run: the order before a position, and the identity of the run, which stays equal while the run changes.
+"""Digests of a run: of its order before a position, and of its identity, which amendments do not change.
 
-A digest leaves out everything later than its position and everything that decides no sample: paths, stage names, caps,
-the size of a stage beyond the last mixing block read, and data not read yet.
+A digest of the order leaves out all that changes no sample before its position: paths, stage names, caps, the size of a
+stage beyond the last mixing block read, and data not read yet.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tokenloom.run.progress import are_packs, mixed_size, planned_size
 
 
 def order_digest(lock: RunLock, position: int) -> str:
-    """Returns the SHA-256 in hex of everything that decides the positions before `position`.
+    """Returns the SHA-256 in hex of all that determines the samples before `position`.
 
     The cost grows with the sources, pairs and segments that begin before `position`, not with `position`.
     """
@@ -57,7 +57,7 @@ def run_identity(lock: RunLock) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownOrder:
-    """The order of a run as loader states record it. `why` is appended to the error if digests differ."""
+    """Writes and checks the order of a run in loader states. `why` is appended to the error if digests differ."""
 
     run: str
     num_samples: int
@@ -72,7 +72,9 @@ class KnownOrder:
         position: int = state["position"]
         if state["run"] != self.run:
             message = f"state is of another run: expected run {self.run[:16]}…, found {state['run'][:16]}…"
-            raise ConfigError(message, hint="open the lock of that run; here seed, order or the first data differ")
+            raise ConfigError(
+                message, hint="open the run of this state; the two runs differ in seed, order or first data"
+            )
         if position > self.num_samples:
             message = f"position {position} out of range: the run has {self.num_samples} samples"
             raise ConfigError(message, hint="lengthen the last stage or add a stage: the run was made shorter")
@@ -103,7 +105,7 @@ def _ids(lock: RunLock) -> list[object]:
 
 
 def _clipped(lock: RunLock, segment: LockedSegment, position: int) -> tuple[int, ...]:
-    """Returns what decides a segment before `position`, without weights; of the size, only the last mixing block."""
+    """Returns what determines a segment before `position`, except weights; of the size, only the last mixing block."""
     stop = min(position, segment.stop or position) - segment.start
     block = (stop - 1) // lock.mixing_block * lock.mixing_block
     length = min(lock.mixing_block, mixed_size(segment) - block)

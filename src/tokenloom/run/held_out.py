@@ -43,7 +43,7 @@ def with_holdout(
 ) -> list[LockedPair]:
     """Sets `held_blocks` or `held_documents` of each pair; `held_tokens` stays 0.
 
-    The total up to each pair, including the pairs in `after`, is `share` of all units so far, rounded half up.
+    Up to each pair, including earlier pairs (`after`), `share` of all blocks or documents is held out, rounded half up.
     """
     if share is None:
         return list(pairs)
@@ -55,7 +55,7 @@ def with_holdout(
 
 
 def held_numbers(pair: LockedPair, *, key: Key, number: int) -> NDArray[np.int64]:
-    """Returns the held-out block or document numbers of a pair in ascending order, int64[num_held]."""
+    """Returns the indices of the held-out blocks or documents of pair `number`, sorted, int64[num_held]."""
     held = pair.held_blocks or pair.held_documents
     units = num_blocks(pair) if pair.held_blocks else pair.num_documents
     permutation = Permutation(units, derive(key, Purpose.HOLDOUT, number))
@@ -85,7 +85,7 @@ def are_held_out(lock: RunLock, source: int, documents: NDArray[np.int64]) -> ND
 
 
 class DeniedDocuments:
-    """The denied documents of each source at each denial level: the number of denials in force."""
+    """The denied documents of each source by level, the number of denials in force."""
 
     def __init__(self, lock: RunLock) -> None:
         self._starts: dict[int, list[int]] = {}
@@ -100,7 +100,7 @@ class DeniedDocuments:
         return bool(self._starts)
 
     def starts(self, source: int) -> list[int]:
-        """Returns the start position of each denial of a source in ascending order, with repeats."""
+        """Returns the start position of each denial of a source, sorted; repeats are kept."""
         return self._starts.get(source, [])
 
     def level(self, source: int, position: int) -> int:
@@ -108,7 +108,7 @@ class DeniedDocuments:
         return bisect_right(self.starts(source), position)
 
     def of(self, source: int, level: int) -> tuple[int, ...]:
-        """Returns the document numbers that the first `level` denials of a source deny, in ascending order."""
+        """Returns the documents that the first `level` denials of a source deny, as sorted indices."""
         return self._documents[source][level] if level else ()
 
 
@@ -130,13 +130,13 @@ def check_not_emptied(lock: RunLock) -> None:
 
 
 def holdout_lock(lock: RunLock, *, names: Sequence[str], sequence_length: int) -> RunLock:
-    """Returns the held-out documents as the lock of their own run: each window once, sources mixed by windows."""
+    """Returns the lock of a run of the held-out documents: each window once, sources mixed by number of windows."""
     if lock.dataset in CONVERSATIONS:
         message = f"runs of conversations have no holdout, got dataset {lock.dataset!r}"
         raise ConfigError(message, hint="put validation conversations into a source without a weight")
     by_name = {source.name: number for number, source in enumerate(lock.sources)}
     if unknown := [name for name in names if name not in by_name]:
-        raise ConfigError(f"the run has no source {quoted(unknown[0])}", hint=f"name one of {', '.join(by_name)}")
+        raise ConfigError(f"the run has no source {quoted(unknown[0])}", hint=f"pass one of {', '.join(by_name)}")
     nothing: Any = {"held_tokens": 0, "held_blocks": 0, "held_documents": 0, "since": 0}
     sources = []
     for each in lock.sources:

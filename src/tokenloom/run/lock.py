@@ -39,7 +39,7 @@ BLOCK_DOCUMENTS = 256  # documents per block. Blocks are held out as a whole, an
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedPair:
-    """The facts of a pair when it was locked.
+    """A pair as it was when it was locked.
 
     Attributes:
         prefix: path prefix; relative to the working directory if local.
@@ -49,7 +49,7 @@ class LockedPair:
             manifest; None if the pair has no manifest.
         held_blocks, held_documents: number of held-out blocks or single documents; one of the two is 0.
         held_tokens: number of tokens in held-out documents.
-        packs: (sequence length, packs per walk) for each length, if windows are packs.
+        packs: (sequence length, number of packs per walk) for each length, if windows are packs.
         since: first position at which the source has this pair.
     """
 
@@ -86,7 +86,7 @@ class LockedSource:
         return sum(pair.num_tokens for pair in self.pairs)
 
     def locate(self, documents: Sequence[int] | Int64s) -> tuple[Int64s, Int64s]:
-        """Returns the pair index of each document and its row in that pair, both int64[num_documents]."""
+        """Returns the index of each document's pair, and its row in that pair, both int64[num_documents]."""
         documents = np.asarray(documents, dtype=np.int64)
         bounds = np.cumsum([0, *(pair.num_documents for pair in self.pairs)], dtype=np.int64)
         numbers: Int64s = np.searchsorted(bounds, documents, side="right") - 1
@@ -154,7 +154,7 @@ class RunLock:
         segments: segments in ascending order of positions, without gaps.
         denials: denied documents, ascending by `start`.
         consumed: number of positions that training has read; these must not change.
-        amended: first position of the latest amendment. Earlier positions are kept while `run.toml` agrees with them.
+        amended: first position of the latest amendment; locking keeps earlier positions while `run.toml` allows.
         cut_short: name of the source whose `max_passes` ends the run early; None if no cap does.
         settings_sha256, content_sha256: hash of the bytes of `run.toml`, and of its settings without comments.
     """
@@ -277,7 +277,7 @@ def _check_whole(data: bytes | memoryview, path: str) -> None:
     """Raises an error unless the checksum in the first line matches the rest; validates nothing else."""
     if (first := _FIRST_LINE.match(data)) is None:
         message = f"`{path}` is not the lock of a run, or was edited: its first line has no checksum"
-        raise ConfigError(message, hint=f"name the lock of a run; if this is one, {_LOCK_AGAIN}")
+        raise ConfigError(message, hint=f"pass the lock of a run; if this is one, {_LOCK_AGAIN}")
     if (version := int(first[1])) != VERSION:
         message = f"`{path}` has format version {version}; this tokenloom reads version {VERSION}"
         raise ConfigError(message, hint="upgrade tokenloom to the version that wrote the lock")

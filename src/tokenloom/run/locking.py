@@ -1,8 +1,8 @@
 """Locks a run: resolves `run.toml` to exact data and segments without moving consumed positions.
 
 A stage becomes several segments where a source grows or reaches `max_passes`. Segments that training has begun are
-kept. If such a segment now ends elsewhere after its last mixing block was read in part, it keeps the size it was mixed
-with: the segment is cut, or another segment of the stage follows it.
+kept, and a mixing block that training has begun keeps its size. If the stage now ends within such a block, the segment
+is cut there. If the block is the short last one and the stage is now longer, another segment follows.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ class LockedRun:
     Attributes:
         lock: the new lock.
         old: the lock before; None for a first lock.
-        moved: the first position that `lock` decides differently than `old`; None if there is none.
+        moved: the first position where `lock` and `old` differ; None if there is none.
         exhausted: where sources reach `max_passes`.
         is_stopped: whether a cap ends the run before its last stage ends.
-        empty_records: names of denied records that no document came from.
+        empty_records: names of denied records from which no document was made.
         unknown_pairs: if records are denied, prefixes of pairs without origins: these may contain the records, too.
         dropped: names of documents that `old` denies and `lock` denies later or not at all.
     """
@@ -102,7 +102,7 @@ def lock_run(
 
     Args:
         path: path of `run.toml`.
-        consumed: number of positions that training has read, which must not change; None for that of the old lock.
+        consumed: number of positions that training has read, which must not change; None takes it from the old lock.
         at: position of an amendment: earlier positions must not change, consumed or not.
         settings: settings to lock instead of those in `run.toml`.
         reading: how to read data.
@@ -112,7 +112,7 @@ def lock_run(
 
     Raises:
         ConfigError: `run.toml` is invalid; a position that is or may be consumed would change; or a part of the old
-            lock would be lost that `drop` does not name. The old lock stays unchanged.
+            lock would be lost that is not in `drop`. The old lock stays unchanged.
         OutputBusyError: another process is changing the run. The old lock stays unchanged.
     """
     with OutputLock(lock_path(os.fspath(path))) if write else nullcontext():
@@ -168,7 +168,7 @@ def _locked(
 def _with_data(
     settings: RunSettings, read: RunLock | None, *, since: int, reading: Reading
 ) -> tuple[RunLock, list[NamedDocuments]]:
-    """Returns the lock without segments, and the documents of each `[[denied]]`; keeps the old lock `read`."""
+    """Returns the new lock without segments, and the documents of each `[[denied]]`; `read` is the old lock."""
     tokenizer = locked = None
     if settings.tokenizer is not None:
         tokenizer = load_tokenizer(located_tokenizer(settings.tokenizer, settings.folder))
@@ -199,7 +199,7 @@ def _with_data(
 def locked_tokenizer(name: str, tokenizer: Any, *, allow_ambiguous_pad: bool) -> LockedTokenizer:
     fingerprint, vocab_size = fingerprint_of(tokenizer), optional_number(tokenizer, "vocab_size")
     if fingerprint is None or vocab_size is None:
-        raise TokenizerError(f"tokenizer `{name}` has no `sha256` or no `vocab_size`", hint="name another tokenizer")
+        raise TokenizerError(f"tokenizer `{name}` has no `sha256` or no `vocab_size`", hint="set another `tokenizer`")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AmbiguousPadWarning)  # the dataset warns about it
         pad = pad_token_id(tokenizer, allow_ambiguous=allow_ambiguous_pad)
@@ -216,7 +216,7 @@ def locked_tokenizer(name: str, tokenizer: Any, *, allow_ambiguous_pad: bool) ->
 def _denied(
     settings: RunSettings, sources: Sequence[LockedSource], reading: Reading
 ) -> tuple[tuple[LockedDenial, ...], list[NamedDocuments]]:
-    """Returns the denials in ascending order of positions, and the documents of each `[[denied]]`."""
+    """Returns the denials in order of their start, and the documents of each `[[denied]]` table."""
     denials, named = [], []
     for denial in settings.denied:
         found = resolve_names(_listed(denial, settings), sources, object_storage=reading.object_storage)
@@ -343,7 +343,7 @@ class _Resolving:
         return True
 
     def _add_segment(self, stage: StageSettings, weights: Weights, stop: int | None) -> bool:
-        """Adds one segment at the current position; returns False if no source may be read."""
+        """Adds one segment at the current position; returns False if the run ends here."""
         start = self.position
         read = self._history.get((start, stage.name))
         skipped = self._skipped_sources(stage, weights, read)
@@ -373,7 +373,7 @@ class _Resolving:
         return True
 
     def weights_and_size(self, stage: StageSettings) -> tuple[Weights, int | None]:
-        """Returns weights and number of samples of a stage; `passes` become quotas of at least one window."""
+        """Returns the weights and the size of a stage; `passes` become weights, at least one window per source."""
         if stage.passes is None:
             assert stage.weights is not None
             whole = whole_weights((self._numbers[name], share) for name, share in stage.weights)
@@ -386,7 +386,7 @@ class _Resolving:
         return _smallest(quotas), sum(quotas.values())
 
     def _skipped_sources(self, stage: StageSettings, weights: Weights, read: LockedSegment | None) -> set[int]:
-        """Returns the sources of a stage that are exhausted here, or were when a begun segment was locked."""
+        """Returns the sources that a segment leaves out: exhausted ones, and new ones if training has begun it."""
         sources = {source for source, _ in weights}
         if read is not None:
             lacking = sources - {source for source, _ in read.weights}
@@ -414,7 +414,7 @@ class _Resolving:
     def _end_current(
         self, stage: StageSettings, entered: Entered, read: LockedSegment, stop: int | None, skipped: set[int]
     ) -> LockedSegment:
-        """Returns the segment that training is in with its new end, which may be where `skipped` sources return."""
+        """Returns the segment that training is in, with its new end: at most `consumed` if `skipped` sources return."""
         size, consumed = mixed_size(read), self._consumed
         blocks = -(-(consumed - read.start) // self._block)
         touched = read.start + min(blocks * self._block, size)
@@ -431,7 +431,7 @@ class _Resolving:
         return _ended(read, _first(*ends), self._block, consumed)
 
     def _cap(self, stage: StageSettings, entered: Entered, segment: LockedSegment, stop: int | None) -> int | None:
-        """Returns the first position that a cap forbids to read; None if there is none or the stage repeats sources."""
+        """Returns the first position beyond a source's `max_passes`; None if none is, or the stage repeats sources."""
         caps = [(leaf, self._sources[source].max_passes) for leaf, source in enumerate(entered.sources.tolist())]
         takes = {leaf: entered.takes_within(leaf, cap) for leaf, cap in caps if cap is not None}
         mixture = Mixture([weight for _, weight in segment.weights])
@@ -461,7 +461,7 @@ def _smallest(weights: dict[int, int]) -> Weights:
 
 
 def _ended(read: LockedSegment, stop: int | None, block: int, consumed: int) -> LockedSegment:
-    """Returns a begun segment with a new end; its mixture keeps its size if the mixing block at the end was read."""
+    """Returns a begun segment with a new end; if the mixing block there has begun, the mixture keeps its size."""
     if stop == read.stop:
         return read
     if stop is None:
@@ -474,7 +474,10 @@ def _ended(read: LockedSegment, stop: int | None, block: int, consumed: int) -> 
 
 
 def _stretch_lengths(settings: RunSettings) -> dict[str, int | None]:
-    """Returns each stage's stretch length: the longest of the following lengths, while each two divide one another."""
+    """Returns, by stage, the longest sequence length that passes continue into; None if the length never changes.
+
+    Passes continue into a stage if its sequence length divides the longest so far, or is a multiple of it.
+    """
     found: dict[str, int | None] = {}
     for number, stage in enumerate(settings.stages):
         longest, is_alone = stage.sequence_length, True

@@ -43,12 +43,13 @@ class PlannedReading:
 
     Attributes:
         weight, weights: weight of the source, and the sum of all weights.
-        num_samples, num_tokens, share: samples of the source, their tokens, and their share of the segment's samples.
+        num_samples, num_tokens, share: number of samples, their tokens, and their share of the segment's samples.
         num_windows: samples per pass.
-        begun_before, begun_after: number of passes begun before and after the segment.
-        left_before, left_after: samples left of the current pass before and after the segment.
+        begun_before, begun_after: number of passes begun by the start and by the end of the segment.
+        left_before, left_after: samples left of the current pass at the start and at the end of the segment.
         taken_over: samples left of a pass that a segment of another sequence length began.
-        num_pass_ends, pass_ends: number of passes that end here, and the positions of the first ends before mixing.
+        num_pass_ends: number of passes that end in the segment.
+        pass_ends: positions, before mixing, where the first of these passes end.
     """
 
     source: str
@@ -87,8 +88,8 @@ class PlannedSource:
     Attributes:
         offered_tokens: tokens of the walks begun; if windows are packs, slots of the packs.
         seen_tokens: tokens in samples that are read.
-        unseen_tokens, unseen_samples: tokens in samples left of a pass when another sequence length or the end of the
-            run follows, and the number of these samples per phase.
+        unseen_tokens: tokens in samples left of a pass when the sequence length changes or the run ends.
+        unseen_samples: number of these samples per phase.
         uncovered_tokens: tokens after the last whole sample of each walk.
         difference: `offered_tokens` minus the three others; always 0.
     """
@@ -128,7 +129,7 @@ class RunPlan(HasFacts):
     caps: tuple[PlannedCap, ...]
 
     def facts(self) -> dict[str, Any]:
-        """Returns sizes, sources and caps for display; see `HasFacts`."""
+        """Returns the sizes, sources and caps, for display; see `HasFacts`."""
         sources = [
             {
                 "source": source.name,
@@ -264,7 +265,7 @@ class _Planning:
     def _pass_ends(
         self, entered: Entered, mixture: Mixture, segment: LockedSegment
     ) -> list[tuple[int | None, tuple[int, ...]]]:
-        """Returns, by leaf, the number of passes that end in a segment and the positions of the first ends."""
+        """Returns, by leaf, the number of passes that end in a segment, and where the first of them end."""
         taken = None if segment.num_samples is None else mixture.counts(segment.num_samples)
         leaves, takes, counts = [], [], []
         for leaf in range(len(entered.sources)):
@@ -296,7 +297,7 @@ class _Planning:
 
 
 def closed_at(lock: RunLock, position: int) -> RunLock:
-    """Returns the lock of the same run, shortened to end at `position`."""
+    """Returns a copy of a lock in which the run ends at `position`."""
     segments = []
     for segment in lock.segments:
         if segment.start >= position:
@@ -322,7 +323,7 @@ class StageStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunHistory:
-    """What a run has read before each of a list of positions.
+    """What a run has read before each position of a list.
 
     Attributes:
         positions: int64[num_points], ascending.
@@ -343,7 +344,7 @@ class RunHistory:
 
     @property
     def shares(self) -> Float64s:
-        """float64[num_points - 1, num_sources], shares of the samples between adjacent points; each row sums to 1."""
+        """Share of each source between adjacent points, float64[num_points - 1, num_sources]; each row sums to 1."""
         read = np.diff(self.samples, axis=0)
         shares: Float64s = read / np.diff(self.positions)[:, None]
         return shares

@@ -1,8 +1,7 @@
 """The progress of each source: which windows it gave before a segment, and therefore which it gives in the segment.
 
-Segments are entered and left in order. A segment cut within a mixing block leaves over windows of the rest of that
-block, and each source gives these first in later segments. So no window is lost or repeated, and nothing before the cut
-changes.
+Segments are entered and left in order. If a segment is cut within a mixing block, each source gives its unread windows
+of that block first in later segments. So no window is lost or repeated, and nothing before the cut changes.
 
 A *phase* is a series of segments of one sequence length. If the lock knows in advance that another length follows,
 passes continue into it: they are cut into stretches of the longest length (`PassPart`), each segment reads as many
@@ -60,7 +59,7 @@ class TakeMap:
 
     @classmethod
     def merged(cls, maps: Sequence[TakeMap]) -> TakeMap:
-        """Mixes non-empty maps evenly so that all end together."""
+        """Mixes non-empty maps evenly, so that all end together."""
         return cls(TakeMap.of((-1, 0, sum(map(len, maps)))).parts, (_Merge(maps),))
 
     def __len__(self) -> int:
@@ -178,7 +177,8 @@ class Entered:
         walks, passes: index of the first regular walk, and index of its pass.
         offsets: next window of the first regular walk; 0 if the walk has not begun.
         num_windows, num_pairs, num_tokens: size of a regular walk; tokens only if the segment has stretches.
-        early, early_counts: by leaf, takes before the regular walks, all of passes already begun; and their number.
+        early: by leaf, takes before the regular walks, all from passes already begun.
+        early_counts: number of takes in `early`.
         unread: by leaf, see `Progress.unread`.
         taken_over: by leaf, windows in the rest of a pass that began with another sequence length.
     """
@@ -212,7 +212,7 @@ class Entered:
         )
 
     def locate(self, leaves: NDArray[np.int32], takes: Int64s) -> Windows:
-        """Returns the walk and window of each take, counted from the start of the segment."""
+        """Returns the walk and window of each take; takes count from the start of the segment."""
         later = takes - self.early_counts[leaves] if self.early else takes
         walks, windows = np.divmod(later + self.offsets[leaves], self.num_windows[leaves])
         walks += self.walks[leaves]
@@ -300,7 +300,7 @@ class Progress:
         return other
 
     def _give_up(self, source: int, taken_over: Fraction | int = 0) -> None:
-        """Counts the rest of a pass as unread, minus the fraction that other windows continue."""
+        """Counts the rest of a pass as unread, except the fraction that windows of another length take over."""
         left = self.left_of_pass(source)
         if part := (Fraction(left, int(self._num_windows[source])) if left else 0) - taken_over:
             self.unread[source] = self.unread.get(source, Fraction(0)) + part
@@ -353,7 +353,7 @@ class Progress:
         )
 
     def plan(self, entered: Entered, segment: LockedSegment) -> None:
-        """Limits the walks that the planned end of a segment would interrupt to the windows read before that end."""
+        """If the planned end of a segment interrupts a walk, limits the walk to the windows read before that end."""
         if segment.stretch_length is None or (size := planned_size(segment)) >= MOST_SAMPLES:
             return
         planned = Mixture([weight for _, weight in segment.weights]).counts(size)
@@ -426,7 +426,7 @@ class Progress:
             self._walks[source] += 1
 
     def _take_over(self, source: int) -> int | None:
-        """Continues the rest of a pass in windows of the current length and returns their number; None if empty."""
+        """Continues the rest of a pass in windows of the current length; returns their number, None if empty."""
         rest = self._rests.get(source)
         if rest is None or (rest := _in_windows(rest, self._sequence_length)) is None:
             return None
@@ -508,7 +508,7 @@ def too_many_walks(source: str, where: str, walk: int) -> ConfigError:
 
 
 def mixed_size(segment: LockedSegment) -> int:
-    """Returns the number of positions that a segment is mixed with."""
+    """Returns the size of a segment's mixture, which may be larger than the segment after a cut."""
     size = segment.num_samples if segment.mixed_as is None else segment.mixed_as
     return MOST_SAMPLES if size is None else size
 
@@ -528,7 +528,7 @@ def given_out(segment: LockedSegment, block: int) -> int:
 
 
 def num_taken(mixed: MixedStage, block: int, offset: int) -> Int64s:
-    """Returns the takes of each leaf before position `offset` of a segment, int64[num_leaves]."""
+    """Returns the number of takes of each leaf in the first `offset` positions of a segment, int64[num_leaves]."""
     first = offset if offset == len(mixed) else offset - offset % block
     leaves, _ = mixed.locate(np.arange(first, offset, dtype=np.int64))
     counts = mixed.counts(first)
@@ -536,7 +536,7 @@ def num_taken(mixed: MixedStage, block: int, offset: int) -> Int64s:
 
 
 def _unread(takes: Int64s, count: int) -> tuple[Int64s, int]:
-    """Returns the takes that a cut leaves over, and the number used up. Takes after the last one read stay unused."""
+    """Returns the unread takes before the last one read, and `count` without the unread takes after it."""
     behind = np.arange(count - len(takes), count, dtype=np.int64) == takes
     unread = int(np.flatnonzero(~behind)[-1]) + 1 if not behind.all() else 0
     return takes[:unread], count - (len(takes) - unread)
@@ -552,7 +552,7 @@ def are_packs(settings: RunSettings | RunLock) -> bool:
 
 
 class WalkSizes:
-    """The number of windows in walks over the pairs of each source."""
+    """Computes the number of windows in a walk over pairs of a source."""
 
     def __init__(self, sources: Sequence[LockedSource], settings: RunSettings | RunLock) -> None:
         self._sources = sources
@@ -564,7 +564,7 @@ class WalkSizes:
         self._latest = np.array([sinces[-1] if sinces else 0 for sinces in self._sinces], dtype=np.int64)
 
     def num_pairs(self, sources: Int64s, position: int) -> Int64s:
-        """Returns the number of pairs of each source at a position."""
+        """Returns the number of pairs that each source has at a position."""
         found = self._num_pairs[sources]
         for place in np.flatnonzero(self._latest[sources] > position).tolist():
             found[place] = bisect_right(self._sinces[sources[place]], position)

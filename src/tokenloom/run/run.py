@@ -102,7 +102,7 @@ class Run(HasFacts):
             raise ConfigError(f"`path_to_cache` has no effect: the order of `{path}` is computed", hint="remove it")
 
     def facts(self) -> dict[str, Any]:
-        """Returns the facts of the lock for display; see `HasFacts`."""
+        """Returns a summary of the lock for display; see `HasFacts`."""
         return {"path": self.path} | lock_facts(self.lock)
 
     @classmethod
@@ -166,7 +166,7 @@ class Run(HasFacts):
 
     @property
     def identity(self) -> str:
-        """SHA-256 in hex of the seed and the first data; stays equal while the run is changed and extended."""
+        """SHA-256 in hex of order, seed and first data; amendments do not change it."""
         return run_identity(self.lock)
 
     @property
@@ -184,11 +184,11 @@ class Run(HasFacts):
         return RunTokenizer(locked, located)
 
     def digest(self, position: int) -> str:
-        """Returns the SHA-256 in hex of exactly what decides the samples before `position`."""
+        """Returns the SHA-256 in hex of all that determines the samples before `position`."""
         return order_digest(self.lock, position) if self._stored is None else self._stored.digest(position)
 
     def place(self, position: int) -> Place:
-        """Returns stage, source and window at a position; opens no data."""
+        """Returns the stage, source and window at a position, without opening data."""
         return place_at(self.timeline, position)
 
     def dataset(self) -> Any:
@@ -236,7 +236,7 @@ class Run(HasFacts):
         return self.occurrences(dict(found.by_source), start=start, stop=stop)
 
     def occurrences(self, documents: Mapping[int, Integers], *, start: int = 0, stop: int | None = None) -> SpanTable:
-        """Returns the table of `when` for document numbers by source number."""
+        """Returns the table of `when` for documents given as indices, by index of the source."""
         from tokenloom.run.audit.trace import find_spans, joined_tables, positions_reading
 
         tables = [self.trace(())]
@@ -271,7 +271,7 @@ class Run(HasFacts):
         return plan_of(self.timeline.lock)
 
     def ledger(self, *, until: int | None = None, reads_data: bool = True) -> RunLedger:
-        """Returns where the tokens of each source went before a position, per stage, and what filled the samples.
+        """Accounts for the tokens of each source before a position, per stage, and for the contents of the samples.
 
         Args:
             until: the position; None for the end of the run.

@@ -1,4 +1,4 @@
-"""Reads `run.toml` into `RunSettings` strictly. Opens no data: locking validates data."""
+"""Parses `run.toml` strictly into `RunSettings`, without opening data; locking validates the data."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class RunSettings:
         return hashlib.sha256(json.dumps(self.content(), sort_keys=True).encode()).hexdigest()
 
     def content(self) -> dict[str, Any]:
-        """Returns the settings as JSON values, without comments, layout and order of sources; weights are reduced."""
+        """Returns JSON values that do not depend on comments, format, order of sources and scale of weights."""
         content = asdict(self)
         del content["path"], content["sha256"]
         content["sources"] = {source.pop("name"): source for source in content["sources"]}
@@ -183,7 +183,7 @@ class RunSettings:
 
 
 def located_tokenizer(name: str, folder: str) -> str:
-    """Returns the run's tokenizer as an argument for `load_tokenizer`: local paths are resolved against `folder`."""
+    """Converts `tokenizer` of `run.toml` to an argument of `load_tokenizer`: local paths are relative to `folder`."""
     is_file = not any(kind.takes(name) for kind in TOKENIZER_KINDS.values())
     found = join_path(name, folder) if is_file else name
     return name if not os.path.exists(found) and local_file(name) is not None else found
@@ -197,7 +197,7 @@ def join_path(name: str, folder: str) -> str:
 
 
 def from_folder(name: str, folder: str) -> str:
-    """Returns a path relative to `folder` instead of the working directory; addresses and absolute paths unchanged."""
+    """Makes a path relative to `folder` instead of the working directory; returns URLs and absolute paths unchanged."""
     return name if is_remote(name) or os.path.isabs(name) else os.path.relpath(name, folder or os.curdir)
 
 
@@ -467,7 +467,7 @@ _ANY_TOKENIZER = SimpleNamespace(vocab_size=None, tokenize=str, detokenize=str) 
 
 
 def sample_settings(table: Table, dataset: str, windows: str) -> dict[str, Any]:
-    """Validates [samples] with the dataset class; returns all values that are not class defaults, and `DEFAULTS`."""
+    """Validates [samples] with the dataset class; returns values other than the class's defaults, and `DEFAULTS`."""
     no_effect = f'remove it: it has no effect with `dataset = "{dataset}"`'
     elsewhere = NOT_HERE | dict.fromkeys(() if dataset in CONVERSATIONS else _PARALLEL, no_effect)
     usual = {
@@ -496,7 +496,7 @@ def class_of(dataset: str) -> Any:
 
 
 def data_kind(dataset: str) -> Kind:
-    """Returns the kind of data that a value of `dataset` reads."""
+    """Returns the kind of data that the setting `dataset` reads: "conversations" or "documents"."""
     return "conversations" if dataset in CONVERSATIONS else "documents"
 
 
@@ -506,7 +506,7 @@ def most_in_pack(run: RunSettings | RunLock) -> int | None:
 
 
 def config_of(dataset: str, samples: Mapping[str, Any], sequence_length: int) -> GPTDatasetConfig:
-    """Builds the dataset settings with a placeholder tokenizer, for validating settings and counting samples."""
+    """Builds the settings of the dataset class with a placeholder tokenizer, to validate them and count samples."""
     return KINDS[dataset](random_seed=0, sequence_length=sequence_length, tokenizer=_ANY_TOKENIZER, **samples)
 
 

@@ -55,7 +55,7 @@ def lock_sources(
     """Locks all sources of a run and returns them in the order of their indices.
 
     Sources and pairs of the old lock keep their numbers, their order and their held-out documents. A source that is no
-    longer in the settings stays, unread. New pairs are appended in the order found and begin at position `at`.
+    longer in the settings stays, unread. New pairs are appended in the order found and are read from position `at` on.
     """
     sources = {source.name: source for source in ([] if old is None else old.sources)}
     prefixes = {each.name: find_pairs(each, settings.folder) for each in settings.sources}
@@ -104,7 +104,7 @@ def lock_pair(
     reads: Kind | None = None,
     object_storage: ObjectStorageSettings | None = None,
 ) -> LockedPair:
-    """Validates a pair and returns its facts, without a holdout. None as `tokenizer` or `reads` skips that check."""
+    """Validates a pair and returns it without a holdout. If `tokenizer` or `reads` is None, its check is skipped."""
     pair = IndexedDataset(prefix, object_storage=object_storage)
     prefix = pair.path_prefix
     if pair.dtype.kind not in "iu":
@@ -154,7 +154,7 @@ def changed_pair(path: str, expected: str, found: str) -> DatasetFormatError:
 
 
 def difference(locked: LockedPair, found: LockedPair) -> tuple[str, DatasetFormatError] | None:
-    """Compares a locked pair with its current facts; returns the changed file and the error, None if equal."""
+    """Compares a locked pair with the pair found now; returns the file that changed and the error, None if equal."""
     for name, path, what in _FACTS:
         expected, value = getattr(locked, name), getattr(found, name)
         if None not in (expected, value) and expected != value:
@@ -290,7 +290,7 @@ def find_pairs(source: SourceSettings, folder: str) -> list[str]:
 
 
 def place_of(prefix: str) -> str:
-    """Returns a key that is equal for all names of one pair, including links and relative paths."""
+    """Returns a key that is the same for all paths of one pair, such as links and relative paths."""
     return prefix if is_remote(prefix) else os.path.realpath(idx_path(prefix))
 
 

@@ -78,10 +78,10 @@ class StoredOrder:
         return known_order(read_run(self.path), self.lock, self.lock.end).digest_at(position)
 
     def dataset(self) -> Any:
-        """Builds the dataset of one pair or a blend, with `run_order`.
+        """Builds the dataset of the run's pair or blend, with the attribute `run_order`.
 
         Under `torch.distributed` all ranks must call this; one rank builds. If the blend needs more samples of a
-        dataset than the reference builds, the dataset is built longer, where the reference raises an error.
+        dataset than the reference builds, more are built; the reference raises an error.
         """
         settings, lock, tokenizer = read_run(self.path), self.lock, self.tokenizer
         if isinstance(tokenizer, RunTokenizer) and lock.tokenizer is not None:
@@ -116,13 +116,13 @@ class StoredOrder:
 
     @cached_property
     def _members(self) -> list[tuple[Any, int, int]]:
-        """The member datasets of one pair each, with pair and source number."""
+        """(dataset, index of the pair, index of the source) for each pair of the blend."""
         numbers = {name: pair for pair, name in enumerate(self._pair_rows.prefixes)}
         pairs = [(each, numbers[str(each.dataset_path)]) for each in members_of(self._dataset)]
         return [(each, pair, self._pair_rows.source_of(pair)) for each, pair in pairs]
 
     def _located(self, start: int, stop: int) -> Iterator[tuple[Int64s, NDArray[Any], NDArray[Any]]]:
-        """Yields chunks of positions in [start, stop) with member number and sample of each position."""
+        """Yields chunks of positions in [start, stop), with the index of the dataset and of the sample for each."""
         order = self._dataset.order if isinstance(self._dataset, BlendedDataset) else None
         for first in range(start, stop, _ROWS_AT_ONCE):
             positions = np.arange(first, min(first + _ROWS_AT_ONCE, stop), dtype=np.int64)
@@ -136,7 +136,7 @@ class StoredOrder:
         return trace_stored(self._dataset, positions, firsts, pair_rows=self._pair_rows, lock=self.lock)
 
     def positions_reading(self, source: int, documents: Integers, *, start: int, stop: int | None) -> Int64s:
-        """Returns the positions in [start, stop) that may read documents of a source, at about 5 ns per index row."""
+        """Returns the positions in [start, stop) that may read documents of a source, in about 5 ns per index row."""
         wanted = checked_documents(self.lock.sources[source], documents)
         first, last = checked_range(len(self._dataset), start, stop)
         pairs, rows = self._pair_rows.locate(np.full(len(wanted), source, dtype=np.int32), wanted)
@@ -150,7 +150,7 @@ class StoredOrder:
         return np.unique(np.concatenate(found))
 
     def read_before(self, points: Int64s) -> tuple[Int64s, Float64s]:
-        """Returns samples of each source before points, and tokens read divided by tokens of the source."""
+        """Returns, by point and source, the samples read before, and their tokens divided by those of the source."""
         samples = np.zeros((len(points), len(self.lock.sources)), dtype=np.int64)
         sources = [source for _, _, source in self._members]
         read = np.zeros(len(sources), dtype=np.int64)
@@ -188,7 +188,7 @@ _ROWS_AT_ONCE = 1 << 22  # index rows read at a time
 
 
 def _samples_of(dataset: MegatronDataset, rows: Int64s) -> NDArray[np.bool_]:
-    """Returns which samples of a dataset may contain some rows of its pair, bool[num_samples]."""
+    """Returns which samples of a dataset may contain one of these rows of its pair, bool[num_samples]."""
     count = len(dataset)
     order = dataset.order if isinstance(dataset, GPTDataset) else None
     arrays = order.arrays if isinstance(order, ArrayOrder) else {}
@@ -239,7 +239,7 @@ def _row(dataset: Any, samples: Int64s, report: Report | None) -> LedgerRow:
 
 
 def _blend(settings: RunSettings, lock: RunLock) -> tuple[list[LockedPair], list[float] | None]:
-    """Returns the pairs with tokens in lock order, and their parts of the sources' weights; None for a single pair."""
+    """Returns the non-empty pairs, in lock order, and their weights; None instead of weights for a single pair."""
     shares = dict(settings.stages[0].weights or ())
     pairs: list[LockedPair] = []
     weights: list[float] = []

@@ -1,4 +1,4 @@
-"""Maps positions of a run to windows, and windows to positions, by arithmetic over the lock.
+"""Maps positions of a run to windows, and windows to positions, computed from the lock.
 
 A position lies in a segment. The segment's mixture (`kernels.MixedStage`) gives the source and the take: how many
 windows that source gave before in the segment. The source's progress (`progress.py`) turns the take into a window.
@@ -31,9 +31,9 @@ class Located(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EnteredSegment:
-    """The windows that each source gives in a segment, and its mixture.
+    """The windows that each source gives in a segment, and the mixture of the segment.
 
-    `given` is int64[num_leaves], the takes of each source up to the end of the last mixing block.
+    `given` is the number of takes of each source up to the end of the last mixing block, int64[num_leaves].
     """
 
     entered: Entered
@@ -45,7 +45,7 @@ class EnteredSegment:
 class Timeline:
     """The order of a run as a function from positions to windows, with its inverse.
 
-    Thread-safe. Pickles as its lock.
+    Thread-safe. Pickling stores only the lock.
     """
 
     def __init__(self, lock: RunLock) -> None:
@@ -85,7 +85,7 @@ class Timeline:
         return sources, walks, windows
 
     def positions_of(self, source: int, walks: Int64s, windows: Int64s, *, sequence_length: int) -> Int64s:
-        """Returns the position of each window of a source, int64[num_windows]; -1 if the run does not read it."""
+        """Returns the position that reads each window of a source, int64[num_windows]; -1 if none does."""
         walks, windows = np.asarray(walks, dtype=np.int64), np.asarray(windows, dtype=np.int64)
         found = np.full(walks.shape, -1, dtype=np.int64)
         left = np.flatnonzero((walks >= 0) & (walks < MOST_WALKS) & (windows >= 0) & (windows < MOST_WINDOWS))
@@ -111,11 +111,11 @@ class Timeline:
         return found
 
     def special_walks(self, source: int) -> list[int]:
-        """Returns the numbers of a source's walks that are not regular, in segments entered so far."""
+        """Returns the indices of the walks of a source that are not regular, in segments entered so far."""
         return [walk for number, walk in self._progress.special if number == source]
 
     def _readings(self, source: int) -> Iterator[tuple[EnteredSegment, int]]:
-        """Yields each segment that reads a source, with the source's leaf there."""
+        """Yields each segment that reads a source, and the index (leaf) of the source in the segment."""
         for number in range(len(self.lock.segments)):
             segment = self.segment(number)
             leaf = int(np.searchsorted(segment.entered.sources, source))

@@ -40,7 +40,7 @@ def read_text(path: str | os.PathLike[str], *, missing: str = "create it with `t
 
 
 def parse_toml(text: str, *, path: str) -> Table:
-    """Parses the text of a TOML file into its top-level table; fractions become exact `Decimal` numbers."""
+    """Parses the text of a TOML file into its top-level table; decimal numbers become exact `Decimal` values."""
     try:
         values = tomllib.loads(text, parse_float=Decimal)
     except (ValueError, ArithmeticError, RecursionError) as error:  # also huge numbers and deeply nested arrays
@@ -84,9 +84,9 @@ class Table:
 
         Args:
             keys: converter of each allowed key; None for keys that the caller reads itself.
-            required: keys that must exist and not be empty, each with the hint of its error.
-            elsewhere: hints for keys that belong into another table.
-            unknown: error for keys that are not in `keys`.
+            required: hints by key, for keys that must exist and not be empty.
+            elsewhere: hints by key, for keys that belong in another table.
+            unknown: error message for keys that are not in `keys`.
         """
         for key in self.values:
             if key not in keys:

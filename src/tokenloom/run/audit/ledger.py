@@ -1,7 +1,7 @@
 """The ledger of a run: where its tokens went before a position, and what filled its samples. Counts balance to 0.
 
-Passes, walks and their rests come from the plan of a run that ends at the position. Slots of samples are computed by
-arithmetic, or counted from the data if loss depends on tokens.
+Passes, walks and what is left of them come from the plan of a run that ends at the position. Slots of samples are
+computed, or counted from the data if loss depends on tokens.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def not_counted(samples: int, slots: int, tokens: int) -> SlotCounts:
 
 
 class LedgerCount:
-    """Counts the tokens of a run and the slots of its samples. Reads no data if `report` is None."""
+    """Counts the tokens of a run and the slots of its samples. If `report` is None, reads no data."""
 
     def __init__(self, dataset: RunDataset, report: Report | None) -> None:
         self._dataset, self._lock, self._report = dataset, dataset.lock, report
@@ -81,7 +81,7 @@ class LedgerCount:
     def _row(
         self, reading: PlannedReading, length: int, stop: int, brought: int, looked_into: Mapping[int, SlotCounts]
     ) -> LedgerRow:
-        """Returns the row of a source in a segment; all tokens left over count as `not_reached`."""
+        """Returns the row of a source in a segment; all tokens left of passes count as `not_reached`."""
         source, extra = self._numbers[reading.source], extra_tokens(self._lock)
         walks, samples = reading.walks or (), reading.num_samples or 0
         offered = sum(self._sizes.tokens(source, each.first_pair, each.last_pair) * each.count for each in walks)
@@ -127,7 +127,7 @@ class LedgerCount:
         return not self._is_plain or any(start < stop for start in self._denied.starts(source))
 
     def _counts(self, number: int, segment: PlannedSegment, stop: int) -> dict[int, SlotCounts]:
-        """Counts the slots of a segment's samples that must be read, by source."""
+        """Counts, by source, the slots of those samples of a segment whose data must be read."""
         start, counts = segment.start, dict[int, SlotCounts]()
         sources = [source for source, _ in self._lock.segments[number].weights]
         if self._report is None or not any(self._needs_reading(source, stop) for source in sources):
@@ -160,8 +160,8 @@ class LedgerRow:
     remain (`handed_on`, `not_reached`).
 
     Attributes:
-        brought: tokens left of passes of earlier stages.
-        offered: tokens of the passes that begin here.
+        brought: tokens left of passes that began in earlier stages.
+        offered: tokens of the passes that begin in this segment.
         counts: slots of the samples, and the tokens read into them.
         first_of_passes: first tokens of passes, which are never a label.
         dropped_tail: tokens after the last whole window of a pass, or lost by a change of sequence length; negative if
@@ -169,7 +169,7 @@ class LedgerRow:
         dropped_empty, dropped_long, dropped_untrainable: conversations that are in no sample; see `ChatLedger`.
         handed_on: tokens left for later stages.
         given_up: tokens left of passes that end early because another sequence length follows.
-        not_reached: tokens left of passes at the end of the ledger.
+        not_reached: tokens left of unfinished passes at the end of the ledger.
         balance: tokens and slots that are not accounted for; 0 unless a count is wrong.
     """
 
@@ -200,7 +200,7 @@ class LedgerRow:
 
     @property
     def balance(self) -> tuple[int, int]:
-        """Tokens and slots that are not accounted for."""
+        """Number of tokens and of slots that are not accounted for."""
         slots, tokens = self.counts.balance
         never = self.first_of_passes + self.dropped_tail + self.dropped_tokens + self.given_up
         tokens += self.brought + self.offered - self.seen - never - self.handed_on - self.not_reached

@@ -29,7 +29,7 @@ HINT = "make pairs with `tokenloom preprocess`, which writes PREFIX.origins.npy 
 
 
 class _PairOrigins(NamedTuple):
-    """The origins of a pair, its file numbers in `SourceOrigins.files` followed by -1, and its document boundaries."""
+    """The origins of a pair, and its document boundaries. `files` has the indices in `SourceOrigins.files`, then -1."""
 
     origins: Origins
     files: NDArray[np.int32]
@@ -94,7 +94,7 @@ class SourceOrigins:
             record: record number, counted from 1.
 
         Raises:
-            ConfigError: no path or several paths end with `path`; the file has fewer records; or no pair has origins.
+            ConfigError: no file or several files match `path`; the file has fewer records; or no pair has origins.
             DatasetFormatError, DatasetNotFoundError, StorageError: see `locate`.
         """
         if not self._by_path:
@@ -125,12 +125,12 @@ class SourceOrigins:
             message = f"{len(matching)} input files end with {quoted(path)}"
             raise ConfigError(message, hint=f"write more of the path: {' or '.join(matching[:2])}")
         message = f"{quoted(path)} is not one of the {len(paths)} input files of this run"
-        hint = f"name an input file, such as {' or '.join(paths[:2])}"
+        hint = f"write an input file, such as {' or '.join(paths[:2])}"
         raise ConfigError(message, hint=f"{hint}; {origins_missing(self.missing)}" if self.missing else hint)
 
     @cached_property
     def _by_path(self) -> dict[str, list[tuple[int, _PairOrigins, int]]]:
-        """The pairs made from each input file, with the file's number in each pair; opens all pairs."""
+        """By input file: (pair, its origins, index of the file in them) of all pairs made from it; opens all pairs."""
         by_path: dict[str, list[tuple[int, _PairOrigins, int]]] = {}
         for pair in range(len(self._pairs.prefixes)):
             if (opened := self._open(pair)) is not None:
@@ -156,7 +156,7 @@ class SourceOrigins:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedDocuments:
-    """Documents by source, ascending, and those of them that were named by a record; see also `LockedRun`."""
+    """Sorted documents by source; `of_records` are those that were named by a record. See also `LockedRun`."""
 
     by_source: tuple[tuple[int, tuple[int, ...]], ...]
     of_records: frozenset[tuple[int, int]]
@@ -170,7 +170,7 @@ def resolve_names(
     *,
     object_storage: ObjectStorageSettings | None = None,
 ) -> NamedDocuments:
-    """Resolves names of documents and records to document numbers."""
+    """Resolves names of documents and records to indices of documents."""
     numbers = {source.name: number for number, source in enumerate(sources)}
     pairs = PairRows.of([[(pair.prefix, pair.num_documents) for pair in source.pairs] for source in sources])
     origins = SourceOrigins(pairs, object_storage=object_storage)

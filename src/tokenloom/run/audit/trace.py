@@ -55,21 +55,21 @@ class SpanTable:
 
     Attributes:
         positions: int64, position of the sample.
-        segments: int32, segment number in the lock; 0 without a lock.
-        sources: int32, source number.
-        passes: int64, pass over the source, from 0; -1 if unknown.
-        walks: int64, walk over the source; -1 in a stored order.
-        windows: int64, window of the walk; in a stored order, sample of the dataset.
-        documents: int64, document number in its source, counted over all its pairs from 0.
+        segments: int32, index of the segment in the lock; 0 without a lock.
+        sources: int32, index of the source.
+        passes: int64, index of the pass over the source; -1 if unknown.
+        walks: int64, index of the walk over the source; -1 in a stored order.
+        windows: int64, index of the window in the walk; in a stored order, index of the sample in its dataset.
+        documents: int64, index of the document in the source, over all pairs of the source.
         starts, lengths: int64, first token within the document, and number of tokens.
         slots: int64, index of the first token in the sample.
         denied: bool, whether the document is denied, so that the sample has padding instead.
-        source_names, stage_names: names by source and segment number; no stages without a lock.
+        source_names, stage_names: names of sources, and of each segment's stage; no stages without a lock.
         pair_rows: the pairs of the sources.
         run: identity of the run; None for datasets without a run.
-        files, records: int32 input file number of the document, -1 if unknown; int64 record in the file, counted from
-            1, 0 if unknown. None without `with_origins`.
-        file_names: input file paths by number.
+        files: int32, index of the document's input file in `file_names`; -1 if unknown. None without `with_origins`.
+        records: int64, record of the document in that file, from 1; 0 if unknown. None without `with_origins`.
+        file_names: paths of the input files.
         steps, ranks, micro_batches: int64; None without `with_steps` or without ranks.
     """
 
@@ -112,7 +112,7 @@ class SpanTable:
         return replace(self, files=files, records=records, file_names=tuple(origins.file_names))
 
     def with_steps(self, topology: DealsPositions) -> Self:
-        """Returns the table with the step of each position, and the rank and micro-batch if `topology` has ranks."""
+        """Returns the table with steps added, and with ranks and micro-batches if `topology` has ranks."""
         found = replace(self, steps=topology.steps(self.positions))
         if not topology.has_ranks:
             return found
@@ -120,7 +120,7 @@ class SpanTable:
         return replace(found, ranks=ranks, micro_batches=micro_batches)
 
     def take(self, rows: NDArray[Any]) -> Self:
-        """Returns the table of selected rows: integers[count] or bool[num_spans]."""
+        """Returns the selected rows as a table; `rows` is integers[count] or bool[num_spans]."""
         return replace(self, **{name: values[rows] for name, values in self._arrays().items()})
 
     def _arrays(self) -> dict[str, Any]:
@@ -132,7 +132,7 @@ class SpanTable:
         return self.pair_rows.locate(self.sources, self.documents)
 
     def columns(self) -> dict[str, tuple[NDArray[Any], NDArray[np.bool_] | None]]:
-        """Returns values and a mask of unknown values, or None, by name; `record` counts from 1, `row` from 0."""
+        """Returns (values, mask of unknown values or None) by name; `record` counts from 1, `row` from 0."""
         pairs, rows = self.pairs()
         unknown = np.full(len(self), -1, dtype=np.int64)
 
@@ -184,7 +184,7 @@ class SpanTable:
 
 
 def joined_tables(tables: Sequence[SpanTable]) -> SpanTable:
-    """Joins at least one table of the same run, ordered by position and slot."""
+    """Joins one or more tables of the same run; sorts the rows by position and slot."""
     parts = [table._arrays() for table in tables]
     columns: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     joined = replace(tables[0], **columns)
@@ -201,7 +201,7 @@ def _named(names: Sequence[str], numbers: NDArray[Any]) -> tuple[NDArray[Any], N
 class PairRows:
     """The pairs of all sources, in ascending order of sources and documents.
 
-    `first_pairs` is int64[num_sources + 1]; `first_documents` has each pair's first document number in its source.
+    `first_pairs` is int64[num_sources + 1]; `first_documents` has each pair's first document, as index in its source.
     """
 
     prefixes: tuple[str, ...]
@@ -214,7 +214,7 @@ class PairRows:
 
     @classmethod
     def of(cls, sources: Sequence[Sequence[tuple[str, int]]]) -> Self:
-        """Builds the pairs from (prefix, number of documents) of each pair, by source."""
+        """Builds the table; `sources` lists, for each source, (prefix, number of documents) of its pairs."""
         firsts = (accumulate((count for _, count in pairs), initial=0) for pairs in sources)
         return cls(
             prefixes=tuple(prefix for pairs in sources for prefix, _ in pairs),
@@ -223,7 +223,7 @@ class PairRows:
         )
 
     def locate(self, sources: NDArray[np.int32], documents: Int64s) -> tuple[NDArray[np.int32], Int64s]:
-        """Returns the pair of each document, int32[count], and its row in the pair, int64[count] from 0."""
+        """Returns the index of each document's pair, int32[count], and its row in the pair, int64[count]."""
         pairs = np.empty(len(documents), dtype=np.int32)
         for source in np.unique(sources).tolist():
             chosen = np.flatnonzero(sources == source)
@@ -276,7 +276,7 @@ def _checked_positions(positions: Integers, dataset: Any) -> Int64s:
 def trace_stored(
     dataset: Any, positions: Integers, sources: Sequence[tuple[int, int]], *, pair_rows: PairRows, lock: RunLock | None
 ) -> SpanTable:
-    """Traces a stored order; `sources` has the source number and the first document of each member of the dataset."""
+    """Traces a stored order; `sources` has, per dataset of the blend, its source and the first document there."""
     positions = _checked_positions(positions, dataset)
     members, numbers, samples = members_of(dataset), np.zeros(len(positions), dtype=np.int32), positions
     if isinstance(dataset, BlendedDataset):
@@ -303,7 +303,7 @@ Columns = dict[str, NDArray[Any]]
 def _columns(
     dataset: KnowsSpans, numbers: Int64s, *, samples: Int64s, source: int, of_samples: Columns, first_document: int = 0
 ) -> Columns:
-    """Returns the spans of one source's samples as columns; `samples` are their indices among the positions."""
+    """Returns the spans of samples of one source as columns; `samples` are the indices of their positions."""
     spans = dataset.span_batch(numbers)
     slots = dataset.slots_of(spans.documents) if hasattr(dataset, "slots_of") else spans.lengths
     counts, denied, ends = np.diff(spans.row_offsets), spans.documents < 0, np.cumsum(slots)
@@ -401,7 +401,7 @@ def _occurrences(
 
 
 def _walks_read(timeline: Timeline, source: int, start: int, stop: int) -> dict[Walk, list[Int64s]]:
-    """Groups the walk numbers of a source read in [start, stop): walks of a group differ only in number and pass."""
+    """Groups the walks of a source read at positions [start, stop); walks of a group differ only in number and pass."""
     found: dict[Walk, list[Int64s]] = {}
 
     def add(walk: Walk, numbers: Int64s) -> None:
@@ -436,7 +436,7 @@ def _walks_read(timeline: Timeline, source: int, start: int, stop: int) -> dict[
 
 
 def checked_documents(source: LockedSource, documents: Integers) -> Int64s:
-    """Validates document numbers of a source and returns them ascending without repeats, int64[num_documents]."""
+    """Validates document indices of a source; returns them sorted, without repeats, int64[num_documents]."""
     wanted = np.unique(np.asarray(documents, dtype=np.int64))
     count = source.num_documents
     if len(wanted) and not 0 <= (wrong := int(wanted[0] if wanted[0] < 0 else wanted[-1])) < count:
