@@ -269,7 +269,7 @@ def test_bad_data(folder, data, message):
 @pytest.mark.parametrize("data", ['"data/web/*"', '"data/web"'])
 def test_half_a_pair(folder, missing, data):
     os.unlink(f"{folder}/data/web/b{missing}")
-    with pytest.raises(DatasetNotFoundError, match=rf"incomplete.*`.*b\{missing}` is missing"):
+    with pytest.raises(DatasetNotFoundError, match=rf"incomplete.*b\{missing}` is missing"):
         found(folder, data)
 
 

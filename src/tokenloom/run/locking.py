@@ -71,7 +71,7 @@ class LockedRun:
         exhausted: where sources reach `max_passes`.
         is_stopped: whether a cap ends the run before its last stage ends.
         empty_records: names of denied records from which no document was made.
-        unknown_pairs: if records are denied, prefixes of pairs without origins: these may contain the records, too.
+        unknown_pairs: if records are denied, prefixes of pairs without origins: these may contain the records.
         dropped: names of documents that `old` denies and `lock` denies later or not at all.
     """
 
