@@ -335,7 +335,7 @@ def _add(options: ColumnOptions, name: str, path: str) -> None:
 
 
 def _rows_by_document(path: str, name: str, count: int) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Yields (index of the document, values) of each row of a table; raises `InputError` for invalid or repeated rows."""
+    """Yields (index of the document, values) of each row of a table; `InputError` for invalid or repeated rows."""
     seen, limits = np.zeros(count, dtype=np.bool_), ReadLimits(max_record_bytes=1 << 30)
     keys, file = ("document", name), whole_file(inspect_input(path))
     with closing(open_slice(file, block_bytes=1 << 22, keys=keys, limits=limits)) as reader:
