@@ -141,4 +141,133 @@ WHOLE = lock_bytes(full_lock("."), path="run.lock")
 
 
 MERGE = b'    with pytest.raises(ConfigError, match="in object storage names the local path '/etc/web'"):
+
+
+@pytest.mark.parametrize(
+    ("data", "message", "hint"),
+    [
+        (WHOLE.replace(b'"version": 1', b'"version": 2', 1), "has format version 2; this", "upgrade tokenloom"),
+        (WHOLE.replace(b"[0, 8]", b"[0, 9]"), "was edited or truncated: expected sha256", HINT),
+        (WHOLE.replace(b"\n", b"\r\n"), "was edited or truncated", HINT),
+        (
+            json.dumps(json.loads(WHOLE)).encode(),
+            "is not the lock of a run, or was edited: its first line has no",
+            HINT,
+        ),
+        (b'{"format": "tokenloom catalogue"}', "is not the lock of a run", "name the lock of a run"),
+        (WHOLE.replace(b'"seed": 1234,', MERGE), "has merge conflicts", HINT),
+    ],
+)
+def test_what_is_not_as_it_was_written_is_refused(data, message, hint):
+    with pytest.raises(ConfigError) as caught:
+        parse_lock(data, path="here/run.lock")
+    assert caught.value.message.startswith(f"`here/run.lock` {message}")
+    assert hint in caught.value.hint
+
+
+def test_concurrent_writers_leave_one_of_their_locks(tmp_path):
+    path, folder = f"{tmp_path}/run.lock", tmp_path
+    locks = [dataclasses.replace(full_lock(folder), consumed=number) for number in range(4)]
+    write_lock(path, locks[0])
+    threads = [threading.Thread(target=lambda lock=lock: [write_lock(path, lock) for _ in range(20)]) for lock in locks]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        assert read_lock(path) in locks
+    assert read_lock(path) in locks
+    assert os.listdir(tmp_path) == ["run.lock"]
+
+
+def test_any_changed_byte_and_any_truncation_is_refused(rng):
+    for _ in range(100):
+        data = bytearray(WHOLE)
+        data[rng.integers(len(data))] ^= 1 << rng.integers(8)
+        for each in (bytes(data), WHOLE[: rng.integers(len(WHOLE))]):
+            with pytest.raises(ConfigError, match=r"`run\.lock`"):
+                parse_lock(each, path="run.lock")
+
+
+@pytest.mark.slow
+def test_a_lock_of_40000_sources(tmp_path):
+    sources = [source_of(f"source-{i}", f"{tmp_path}/data/{i}", num_tokens=i) for i in range(40_000)]
+    lock = make_lock(*sources)
+    write_lock(f"{tmp_path}/run.lock", lock)
+    assert read_lock(f"{tmp_path}/run.lock") == lock
+
+
+def test_a_kill_while_it_is_written_leaves_the_old_lock_or_the_new_one(tmp_path):
+    path = f"{tmp_path}/run.lock"
+    old, new = full_lock(tmp_path), dataclasses.replace(full_lock(tmp_path), consumed=99)
+    found = []
+    for number in range(1000):
+        write_lock(path, old)
+        is_killed = dies_at(tmp_path, number, lambda: write_lock(path, new))
+        found.append(read_lock(path).consumed)
+        if not is_killed:
+            break
+    assert found[-1] == 99
+    assert set(found[:-1]) <= {50, 99}
+    assert 50 in found
+    write_lock(path, new)
+    assert read_lock(path) == new
+
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12)
+
+
+@given(random_locks(), NAMES, st.integers(0, 2**60 - 1), st.sampled_from(["data/", "/a/b/", "s3://bucket/"]), st.data())
+def test_every_lock_comes_back(lock: RunLock, name, count, folder, data):
+    def changed(pair: LockedPair) -> LockedPair:
+        crc32, packs = data.draw(st.none() | st.integers(0, 2**32 - 1)), ((8, count),) if count % 2 else ()
+        new = {"prefix": f"{folder}é{pair.prefix}", "num_tokens": count, "index_crc32": crc32, "packs": packs}
+        return dataclasses.replace(pair, **new, fingerprint=data.draw(st.none() | NAMES))
+
+    sources = [dataclasses.replace(each, pairs=tuple(map(changed, each.pairs)), name=name) for each in lock.sources]
+    segments = [dataclasses.replace(each, stage=name, exhausted=(0, 2)) for each in lock.segments]
+    denial = LockedDenial(start=count, documents=((0, (1, count)),))
+    lock = dataclasses.replace(lock, sources=tuple(sources), segments=tuple(segments), denials=(denial,), seed=count)
+    written = lock_bytes(lock, path="run.lock")
+    assert parse_lock(written, path="run.lock") == lock
+    assert lock_bytes(parse_lock(written, path="run.lock"), path="run.lock") == written
+    assert written.count(b"\n") == sum(len(each.pairs) + 2 for each in sources) + len(segments) + 1 + 18
+
+
+def with_members(change):
+    """Returns the file of a lock that something else has written, with a checksum of its own."""
+    lock = make_lock(source_of("web", "web"), source_of("code", "code"), denials=(LockedDenial(start=1, documents=()),))
+    members = json.loads(lock_bytes(lock, path="run.lock"))
+    change(members)
+    text = json.dumps({name: value for name, value in members.items() if name not in ("format", "version", "sha256")})
+    content = f"{text[1:]}\n".encode()
+    return (
+        b'{"format": "tokenloom run lock", "version": 1, "sha256": "%s",\n'
+        % (hashlib.sha256(content).hexdigest().encode())
+        + content
+    )
+
+
+def in_pair(**members):
+    return lambda lock: lock["sources"][0]["pairs"][0].update(members)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (in_pair(prefix="s3://me:word@host/a"), "s3://"),
+        (in_pair(index_start_crc32="xyz"), "'xyz'"),
+        (lambda lock: lock["sources"][0]["pairs"][0].pop("dtype"), "KeyError: 'dtype'"),
+        (lambda lock: lock.pop("sources"), "KeyError: 'sources'"),
+        (lambda lock: lock.update(tokenizer={}), "missing 5 required keyword-only arguments"),
+    ],
+)
+def test_what_another_program_has_written_is_refused(change, message):
+    assert parse_lock(with_members(lambda lock: None), path="run.lock").sources[1].name == "code"
+    with pytest.raises(ConfigError) as caught:
+        parse_lock(with_members(change), path="run.lock")
+    assert message in caught.value.message
+
+
+def test_a_local_pair_in_a_lock_of_a_store_is_refused():
+    with pytest.raises(ConfigError, match="in object storage refers to the local path '/etc/web'"):
+>>>>>>> 4a3c0504 (indexed: plain words in docstrings and errors)
         parse_lock(with_members(in_pair(prefix="/etc/web")), path="s3://bucket/run.lock")
