@@ -47,5 +47,8 @@ def test_text_is_that_of_json(identifiers):
 
 
 def test_object_without_identifiers_is_named():
-    with pytest.raises(ConfigError, match=r"^the tokenizer object has no `unique_identifiers`\nhint: add a dict that"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^the tokenizer object has no `unique_identifiers`\nhint: add this attribute, a dict that identifies it",
+    ):
         describe({"tokenizer": object()})

@@ -261,5 +261,5 @@ def test_what_another_program_has_written_is_refused(change, message):
 
 
 def test_a_local_pair_in_a_lock_of_a_store_is_refused():
-    with pytest.raises(ConfigError, match="in object storage names the local path '/etc/web'"):
+    with pytest.raises(ConfigError, match="in object storage refers to the local path '/etc/web'"):
         parse_lock(with_members(in_pair(prefix="/etc/web")), path="s3://bucket/run.lock")
