@@ -87,7 +87,7 @@ FAILED = [
     (
         f"preprocess body.jsonl --output-prefix body {BYTE}",
         "`body.jsonl` line 1: no key 'text'; found 'body'",
-        "give the key of the texts with `--json-keys`, or correct the line, or set `--max-bad-records` to write "
+        "pass the key of the texts with `--json-keys`, or correct the line, or set `--max-bad-records` to write "
         "bad lines to a separate file",
         "inputerror",
     ),
