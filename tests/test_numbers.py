@@ -37,6 +37,8 @@ def refusal(call, *arguments, **settings):
         (",90", "split ',90': item 1 '' at column 1 is empty"),
         ("１２,1", "split '１２,1': item 1 '１２' at column 1 is not a number"),
         ("1e3,1", "split '1e3,1': item 1 '1e3' at column 1: must be a plain number"),
+        ("1_0,1", "split '1_0,1': item 1 '1_0' at column 1 is not a number"),
+        ("inf,1", "split 'inf,1': item 1 'inf' at column 1 is not a number"),
         ("+1,1", "split '+1,1': item 1 '+1' at column 1: must be a plain number"),
         (" 90 ,\t5x", "split ' 90 ,\\t5x': item 2 '5x' at column 7 is not a number"),
         ("0,0", "`split`: the sum of weights must be above 0 and finite, got '0,0'"),

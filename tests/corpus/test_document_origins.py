@@ -23,7 +23,7 @@ from tests.preprocess.corpus import EOD, byte_level_json, leftovers, make_tokeni
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import item_to_image
 from tokenloom.indexed.origins import read_origins
-from tokenloom.preprocess.selection import hash_of_text
+from tokenloom.preprocess.selection import hash_of_text, split_of
 from tokenloom.tokenizers.plain import ByteTokenizer
 
 ROWS = [{"id": number, "text": f"text {number} " + "é" * (number % 7)} for number in range(230)]
@@ -89,27 +89,28 @@ def test_many_blank_lines_and_records_that_a_tokenizer_refuses(tmp_path: Path):
     assert check(f"{tmp_path}/out_text_document") == [(str(path), line) for path in paths for line in good]
 
 
-@pytest.mark.parametrize("shard_bytes", [70, 1 << 20])
-def test_splits_without_duplicates(tmp_path: Path, shard_bytes: int):
+@pytest.mark.parametrize(("shard_bytes", "drops"), [(70, True), (1 << 20, True), (70, False)])
+def test_splits_share_the_documents_out(tmp_path: Path, shard_bytes: int, drops: bool):
     lines = [b"" if number % 7 == 3 else {"text": f"{number % 31}"} for number in range(90)]
     paths = [write_lines(tmp_path / f"{name}.jsonl", lines) for name in "ab"]
     shares = {"train": 0.7, "valid": 0.3}
-    options = {"drop_duplicates": True, "document_hashes": True, "shard_bytes": shard_bytes}
+    options = {"drop_duplicates": drops, "document_hashes": True, "shard_bytes": shard_bytes}
     summary = preprocess(paths, tmp_path / "out", BYTES, shares=shares, **options)
-    assert (summary.num_documents, summary.num_duplicates) == (2 * 77, 2 * 77 - 31)
+    assert (summary.num_documents, summary.num_duplicates) == (2 * 77, 2 * 77 - 31 if drops else 0)
     first: dict[str, tuple[str, int]] = {}
     for path in paths:
         for number, line in enumerate(lines, 1):
             if isinstance(line, dict):
-                first.setdefault(line["text"], (str(path), number))
+                first.setdefault(line["text"] if drops else f"{path} {number}", (str(path), number))
     found = []
-    for split in shares:
+    for index, split in enumerate(shares):
         places = check(f"{tmp_path}/out_{split}_text_document")
         assert places == sorted(places)
         hashes = read_hashes(f"{tmp_path}/out_{split}_text_document")
         assert hashes is not None
         texts = texts_of(f"{tmp_path}/out_{split}_text_document")
         assert np.array_equal(hashes, np.stack([hash_of_text(text) for text in texts]))
+        assert (split_of(hashes, seed=0, shares=[*shares.values()]) == index).all()
         found += places
     assert sorted(found) == sorted(first.values())
 

@@ -111,7 +111,8 @@ def test_parts_that_a_loss_of_power_damaged_are_done_again(tmp_path: Path, words
     options = {"shard_bytes": 150, "skip_bad_records": True, "drop_duplicates": True}
     interrupt_after(5, path, tmp_path / "out", words, **options)
     report = sorted((tmp_path / "out.job").glob("?" * 24 + ".json"))[0]
-    report.write_text(json.dumps(json.loads(report.read_text()) | {"boot_id": "of another machine"}))
+    if (file, damage) == ("_0.bin", "other bytes"):  # after a restart, bytes are compared, too
+        report.write_text(json.dumps(json.loads(report.read_text()) | {"boot_id": "of another machine"}))
     damaged = Path(str(report).removesuffix(".json") + file)
     data = damaged.read_bytes()
     if damage == "missing":

@@ -44,6 +44,12 @@ def test_a_shard_that_kills_everybody_ends_the_job_and_keeps_the_others(tmp_path
     assert sum_of(plan, tmp_path / "job", runner(1)) == 5
 
 
+@pytest.mark.parametrize("setting", ["num_processes", "num_workers"])
+def test_a_number_below_one_is_refused(setting: str):
+    with pytest.raises(ConfigError, match=setting):
+        local_runner(most_processes=3, **{"num_processes": 1, "num_workers": 1, setting: 0})
+
+
 @pytest.mark.parametrize("num_processes", [1, 2])
 def test_what_a_shard_raises_reaches_the_caller_with_its_hint(tmp_path: Path, num_processes: int):
     with pytest.raises(ConfigError, match="the number 1 cannot be squared") as caught:

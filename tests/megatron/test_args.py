@@ -70,7 +70,11 @@ def settings_of(changes, names, **more):
         ({"encoder_seq_length": 32, "seq_length": None}, {"sequence_length": 32}),
         ({"seed": 5, "full_validation": True}, {"random_seed": 5, "full_validation": True}),
         ({"data_cache_path": "c", "s3_cache_path": "o"}, {"path_to_cache": "c", "object_storage_cache_path": "o"}),
-        ({"eod_mask_loss": True, "num_dataset_builder_threads": 3},) * 2,
+        (
+            {"data_cache_path": "c", "dataloader_defer_npy_index_mmap": True},
+            {"path_to_cache": "c", "defer_npy_index_mmap": True},
+        ),
+        ({"eod_mask_loss": True, "reset_position_ids": True, "num_dataset_builder_threads": 3},) * 2,
         ({"create_attention_mask_in_dataloader": False}, {"create_attention_mask": False}),
         ({"dataloader_inter_document_masking": True}, {"inter_document_masking": True, "create_attention_mask": False}),
         (
@@ -110,7 +114,8 @@ PIECES = {"tokenizer": StandInWordPieces(num_sentinels=90, vocab_size=200)}
         (
             {"tokenizer_type": "BertWordPieceCase", "decoder_seq_length": 16, "seq_length": 24},
             *(PIECES, T5MaskedWordPieceDatasetConfig),
-            MASKED | {"masking_max_ngram": 10, "masking_use_geometric_distribution": True},
+            MASKED
+            | {"masking_max_ngram": 10, "masking_use_geometric_distribution": True, "sequence_length_decoder": 16},
         ),
         (
             {"data_path": None, "mock_data": True, "dataloader_seq_length": 48},

@@ -91,6 +91,12 @@ def test_one_without_a_lock_is_locked(tmp_path):
     assert re.fullmatch("[0-9a-f]{64}", run.digest(600))
 
 
+def test_comments_and_layout_change_nothing(tmp_path):
+    run = make_run(tmp_path)
+    path = write_toml(tmp_path, "# a comment\n" + STAGE.replace("3, code = 1", "6, code = 2"))
+    assert texts(Run.open(path).dataset(), [1, 2]) == texts(run.dataset(), [1, 2])
+
+
 def test_a_changed_run_must_be_locked_again(tmp_path):
     make_run(tmp_path)
     path = write_toml(tmp_path, STAGE.replace("600", "700"))

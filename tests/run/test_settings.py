@@ -186,7 +186,14 @@ def test_any_mutation_is_read_or_refused(mutations):
 
 
 def test_samples_of_a_stage():
-    sizes = {"tokens = 15": 1, 'tokens = "1K"': 125, "samples = 7": 7, 'samples = "7K"': 7000, "": None}
+    sizes = {
+        "tokens = 8": 1,
+        "tokens = 15": 1,
+        'tokens = "1K"': 125,
+        "samples = 7": 7,
+        'samples = "7K"': 7000,
+        "": None,
+    }
     for keys, num_samples in sizes.items():
         stage = parse_run(SMALL + keys, path="run.toml").stages[0]
         assert (stage.num_samples, stage.is_endless) == (num_samples, num_samples is None)

@@ -102,6 +102,9 @@ def test_schedulers_have_megatrons_names_and_settings():
     for name, options in (("default_dynamic_cp", {"min_dynamic_context_parallel_size": 1}), ("cost_balanced", {})):
         assert tokens_of(wrap_data_iterator(iter([sample(1, 2)]), config(name, **options), 1, ALONE)) == [[1, 2]]
     assert data_schedule._get_scheduler_max_real_num_seqs(config(thd_max_packed_sequences=3)) == 3
+    too_few = config(thd_max_packed_sequences=1, pad_packed_seq_alignment="max")
+    with pytest.raises(ValueError, match="thd_max_packed_sequences"):
+        data_schedule._get_scheduler_max_real_num_seqs(too_few)
     with pytest.raises(ConfigError, match="unknown scheduler 'best'"):
         wrap_data_iterator(iter([sample(1)]), config("best"), 1, ALONE)
 

@@ -113,6 +113,8 @@ def test_assigned_arrays_are_used_by_kernels_and_survive_pickling(tmp_path):
         assert tokens(each[k] for k in range(len(dataset))) == before[::-1]
         assert tokens(each.__getitems__(range(len(dataset)))) == before[::-1]
         assert [each.spans(k).num_tokens for k in range(len(dataset))] == [5] * len(dataset)
+    dataset.sample_index = np.array(dataset.sample_index)[::2]  # no run of windows, so no kernel reads it
+    assert not fills_batches(dataset)
 
 
 def test_mock_datasets_reject_a_config_with_data(tmp_path):

@@ -126,6 +126,14 @@ def test_a_registered_reader_is_called_for_its_scheme(prefix, tmp_path, monkeypa
     assert Elsewhere(prefix, False, False, config)[1].tolist() == RAISED[1]
 
 
+def test_boundaries_may_be_replaced_in_one_object(prefix):
+    dataset = IndexedDataset(prefix)
+    assert dataset.num_documents == (before := IndexedDataset(prefix).num_documents) > 2
+    dataset.set_document_indices(np.array([0, 2, 4]))
+    assert (dataset.document_indices.tolist(), dataset.num_documents) == ([0, 2, 4], 2)
+    assert IndexedDataset(prefix).num_documents == before
+
+
 def test_states_of_all_versions_open_the_pair(prefix):
     dataset = IndexedDataset(prefix, False, False)
     for again in (pickle.loads(pickle.dumps(dataset)), copy.copy(dataset)):
