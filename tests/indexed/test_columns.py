@@ -235,7 +235,9 @@ def test_rows_are_written_in_any_order_by_any_process_until_all_are_there(prefix
     with scattered() as column:
         column.write(2, rows[5:], offset=1)
         column.write(0, rows[1:3], offset=1)
-        with pytest.raises(ConfigError, match=r"`teacher`: 3 tokens have no row, the first at token 0 of document 0"):
+        with pytest.raises(
+            ConfigError, match=r"`teacher`: 3 tokens lack a row; the first gap is at token 0 of document 0"
+        ):
             column.finish()
         for wrong, offset in ((rows[:2], 1), (rows[:3], 0), (rows[:1], -1)):
             with pytest.raises(ConfigError, match=rf"tokens \[{offset}, .*\) of sequence 2 do not exist"):

@@ -53,9 +53,9 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CataloguePart:
-    """The record of a pair in a catalogue; see `RecordedFile` for the last four fields.
+    """The record of a pair in a catalogue; `num_bytes` and the later fields describe its `.bin` as in `RecordedFile`.
 
-    In the file, the prefix is relative to the folder of the catalogue if the pair is below it.
+    The catalogue file contains the prefix relative to its own folder if the pair is below that folder, else absolute.
     """
 
     prefix: str
@@ -99,7 +99,7 @@ class Catalogue:
 
     @cached_property
     def extents(self) -> Extents:
-        """The range of sequence pointers of each pair."""
+        """The range of byte pointers (`Index.sequence_pointers`) that the `.bin` file of each pair covers."""
         return Extents.aligned([part.num_bytes for part in self.parts], alignment=ALIGNMENT)
 
     @cached_property

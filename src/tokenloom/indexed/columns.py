@@ -55,8 +55,8 @@ class ColumnFacts:
         dtype: name of a boolean, integer or float NumPy dtype.
         shape: (rows,) or (rows, values per row).
         num_bytes, crc32: size and CRC-32 of the file; 0 before it is written.
-        of: whether a value belongs to its token as input ("token") or as prediction target ("label").
-        padding: value for positions without a token.
+        of: what a value per token belongs to: the token as input ("token"), or as prediction target ("label").
+        padding: value for positions of a sample without a token.
         made_by: name of the writer; None if unknown.
         about: further metadata as JSON values, such as the tokenizer for roles or the input files for origins.
     """
@@ -87,7 +87,7 @@ class ColumnFacts:
 
     @property
     def form(self) -> tuple[object, ...]:
-        """The values that must be equal in columns to be joined."""
+        """The values that must be equal in all columns that are joined into one."""
         about = {} if self.kind == "runs" else dict(self.about)
         return (self.kind, self.dtype, self.shape[1:], self.of, self.padding, about)
 
@@ -432,7 +432,7 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
         """
         if missing := self.num_missing():
             first = token_place(self._pair, int(np.argmin(self._map("rows-there", np.uint8, ()))))
-            raise ConfigError(f"column `{self._name}`: {missing:,} tokens have no row, the first {first}")
+            raise ConfigError(f"column `{self._name}`: {missing:,} tokens lack a row; the first gap is {first}")
         values = self._map("values", self._dtype, self._width)
         found = add_column(self._pair.path_prefix, self._name, blocks_of(values), dtype=self._dtype, **facts)
         self.close()
@@ -441,7 +441,7 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
 
 
 def blocks_of(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Yields the rows of an array in blocks of 16 MiB."""
+    """Yields an empty block, then the rows of an array in blocks of at most 16 MiB, or of a single larger row."""
     rows = max(1, _BLOCK_BYTES // max(1, values[:1].nbytes))
     yield values[:0]
     for begin in range(0, len(values), rows):

@@ -61,7 +61,7 @@ _MOST_BLOCKS = 4  # a block is fetched whole unless a long sequence makes it lar
 
 @contextmanager
 def pin_inputs(prefixes: Sequence[str]) -> Iterator[None]:
-    """While active, opening one of these datasets again raises a `ChangedFileError` if its files have changed."""
+    """While active, opening one of these datasets again raises a `ChangedFileError` if a file has changed since."""
     outer = _PINNED.get()
     token = _PINNED.set({**outer, **{prefix: outer.get(prefix, {}) for prefix in map(prefix_of, prefixes)}})
     try:
@@ -71,7 +71,7 @@ def pin_inputs(prefixes: Sequence[str]) -> Iterator[None]:
 
 
 class DatasetFiles:
-    """Opens the files of a dataset, each time in the same versions; `catalogue` is None until a catalogue is read."""
+    """Opens the files of a dataset, always in the versions found first; `open` sets `catalogue` if there is one."""
 
     def __init__(self, prefix: str, *, mmap: bool, settings: ObjectStorageSettings | None) -> None:
         self.catalogue: Catalogue | None = None
@@ -82,7 +82,7 @@ class DatasetFiles:
         self._versions: dict[str, FileVersion] = _PINNED.get().get(prefix, {})
 
     def open(self) -> tuple[ByteSource, MappedFile]:
-        """Opens and returns the token source and the mapped index; call `check` to compare their versions."""
+        """Returns the opened token source and the mapped index; then call `check` to compare their versions."""
         if is_remote(self._prefix) and self.catalogue is None:  # both files in one round trip
             for answer in [run_in_thread(partial(self._object, path(self._prefix))) for path in (idx_path, bin_path)]:
                 with suppress(MissingObjectError):
@@ -189,7 +189,7 @@ class DatasetStatistics:
         num_bytes: bytes in the `.bin` file.
         shortest, longest, mean_length: sequence lengths in tokens; 0 for an empty dataset.
         num_empty: number of sequences without tokens.
-        percentiles: (percent, length in tokens) pairs, with NumPy's "lower" interpolation.
+        percentiles: (percent, length in tokens) for each of `PERCENTILES`, with NumPy's "lower" interpolation.
         histogram: (start, stop, count) bins: `count` sequences have lengths in [start, stop), bounded by powers of two.
         modes: (mode, number of sequences, number of tokens) for each mode: 0 text, 1 images. Empty unless multimodal.
     """
@@ -375,7 +375,7 @@ class IndexedDataset(HasFacts):
 
     @property
     def extents(self) -> Extents:
-        """The range of sequence pointers of each `.bin` file; a pair has one range."""
+        """The range of byte pointers (`index.sequence_pointers`) that each `.bin` file covers; one range for a pair."""
         return extents_of(self.byte_source)
 
     @property
@@ -482,8 +482,8 @@ class IndexedDataset(HasFacts):
 
         Args:
             sequences, starts, lengths: the spans, see `gather`.
-            block_bytes: fetch whole blocks of about this size; for when this node will soon read nearly all of each
-                block. None fetches only the spans.
+            block_bytes: size of the blocks to fetch whole, see `block_starts`; set it if this node will soon read
+                nearly all of each block. None fetches only the spans.
         """
         source = self.byte_source
         if not isinstance(source, (RemoteFile, ExtentSource)):
@@ -509,7 +509,7 @@ class IndexedDataset(HasFacts):
         return numbers
 
     def block_starts(self, block_bytes: int) -> Int64s:
-        """Returns the byte offset of each block: int64[num_blocks]; the first call reads all pointers.
+        """Returns the byte pointer of the first sequence of each block: int64[num_blocks]; reads all pointers once.
 
         A sequence belongs to the block of its first byte. No block spans two `.bin` files.
         """
@@ -556,7 +556,7 @@ class IndexedDataset(HasFacts):
     def gather(self, sequences: Int64s, starts: Int64s, lengths: Int64s) -> Tokens:
         """Returns the concatenated tokens of many spans: dtype[sum(lengths)]; each span must lie within its sequence.
 
-        Mapped tokens take one kernel call; others one read per span, concurrently in object storage.
+        Reads mapped tokens in one kernel call, and other tokens span by span, in object storage concurrently.
 
         Args:
             sequences: int64[num_spans], the sequence index of each span.
@@ -634,7 +634,7 @@ class IndexedDataset(HasFacts):
         return row if row >= 0 else row + count
 
     def _read_run(self, start: int, stop: int) -> list[Tokens]:
-        """Returns sequences [start, stop); adjacent ones take one read."""
+        """Returns the tokens of each sequence in [start, stop); sequences without a gap between them share one read."""
         lengths = self.index.sequence_lengths[start:stop].tolist()
         pointers = self.index.sequence_pointers[start:stop].tolist()
         itemsize = self.dtype.itemsize
@@ -718,7 +718,7 @@ class IndexedDataset(HasFacts):
         )
 
     def facts(self) -> dict[str, Any]:
-        """Returns path, counts, dtype and size for display; only counts if the files are not open. See `HasFacts`."""
+        """Returns values for display, see `HasFacts`: path and counts and, if the files are open, dtype and size."""
         found = {"path": self.path_prefix, "documents": self.num_documents, "sequences": len(self)}
         if not self.is_open:
             return found
@@ -744,9 +744,9 @@ _GET = IndexedDataset.get
 def dataset_identity(dataset: IndexedDataset) -> dict[str, Any]:
     """Returns JSON-serialisable values that identify the data of a pair; a copy elsewhere has the same values.
 
-    They are both file sizes, the counts in the header and a hash of evenly spread pieces of the data; a difference
-    between the pieces goes unnoticed. For an object, the etag replaces the pieces, which would take a round trip each;
-    for a catalogue, its records of the pairs do. Cached for local files while they do not change.
+    They are the dtype, the counts in the header, both file sizes, and a hash of evenly spread samples of each file; a
+    change between the samples goes unnoticed. For the `.bin` file, an object has its etag instead, as each sample would
+    take a round trip, and a catalogue a hash of its records. Cached for local files while they do not change.
     """
     if not _is_settled(dataset) or dataset.identity_found is None:
         dataset.identity_found = _identity(dataset)

@@ -72,7 +72,7 @@ class JoinedPairs:
         return [bin_path(pair.prefix) for pair in self.pairs if is_remote(pair.prefix)]
 
     def connect(self, documents: SourceDocuments, lengths: Lengths | None = None) -> None:
-        """Passes the sequence lengths of each pair to a kernel: for open pairs now, for others when they are opened."""
+        """Passes the lengths of each open pair, and later of each pair that opens, to `documents`; see `Lengths`."""
 
         def receive(number: int, pair: IndexedDataset) -> None:
             told = pair.sequence_lengths if lengths is None else lengths(number, pair)
@@ -162,7 +162,7 @@ class JoinedPairs:
         return found
 
     def _by_pair(self, sequences: Int64s) -> Iterator[tuple[int, Int64s]]:
-        """Yields (index of a pair, positions in `sequences` of those it contains: int64[count])."""
+        """Yields (index of a pair, indices in `sequences` of the sequences that the pair contains: int64[count])."""
         if not len(sequences):
             return
         numbers = self.numbers(sequences)

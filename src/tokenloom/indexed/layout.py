@@ -52,7 +52,7 @@ def check_choice(name: str, value: object, choices: Collection[str]) -> None:
 
 
 def parse_record(kind: type[T], data: bytes, *, path: str, what: str, hint: str) -> T:
-    """Parses a JSON file beside a pair into a dataclass; its member `format` must be `what`."""
+    """Parses the JSON file `path` of a pair into the dataclass `kind`; its member `format` must equal `what`."""
     try:
         top = parse_json(data, most_bytes=MOST_RECORD_BYTES)
     except UnusableJsonError as error:
@@ -272,7 +272,7 @@ def check_image_size(num_bytes: int) -> None:
 
 
 def image_to_item(data: bytes) -> NDArray[np.int32]:
-    """Encodes the bytes of an image file as a sequence: little-endian int32[1 + ceil(num_bytes / 4)]."""
+    """Encodes an image file as little-endian int32[1 + ceil(len(data) / 4)]: number of padding bytes, then data."""
     check_image_size(len(data))
     padding = -len(data) % _ITEM_BYTES
     item = np.empty(1 + (len(data) + padding) // _ITEM_BYTES, dtype="<i4")
@@ -283,7 +283,7 @@ def image_to_item(data: bytes) -> NDArray[np.int32]:
 
 
 def item_to_image(item: NDArray[Any]) -> bytes:
-    """Returns the image file in a sequence: int32[1 + n], the number of padding bytes first."""
+    """Returns the bytes of the image file that `image_to_item` encoded as `item`, int32[1 + n]; drops the padding."""
     padding = int(item[0]) if len(item) else -1
     if item.dtype != np.int32 or len(item) < 2 or not 0 <= padding < _ITEM_BYTES:
         message = f"image: expected int32, with a padding of 0 to 3 first, found {item.dtype}{item[:4].tolist()}"

@@ -2,7 +2,7 @@
 
 `PREFIX.manifest.json` contains tokenizer, options, counts of documents, checksums and input files; see FORMAT.md. Later
 stages compare their tokenizer with it, and `tokenloom verify` compares both files. The members that a run needs at its
-start come first, so its first bytes suffice. A file in another layout is read as a whole.
+start come first, so that one read of 4 KiB suffices. If they are elsewhere, the whole file is read.
 
 CRC-32 (as in zlib) detects accidents, not forgeries. One core computes 1.7 GB/s. The checksum of concatenated parts
 follows from the checksums of the parts, so joined pairs need not be read again.
@@ -167,8 +167,9 @@ class FileChecksum:
 class PairFacts:
     """The counts and checksums of both files of a pair.
 
-    `largest_token` is None if there are no integer tokens; in multimodal data it is the largest token of text.
-    `index_start_crc32` covers the header and the first 1,000 lengths. `copied_tokens` is None if no tokens were copied.
+    `largest_token` is the largest token (in multimodal data, of text); None without tokens or for a float dtype.
+    `index_start_crc32` covers the header and the first 1,000 lengths. `copied_tokens` is None if no token was copied
+    from another pair, else tells how the copies were verified (`CopiedTokens`).
     """
 
     dtype: str
@@ -295,9 +296,9 @@ def read_manifest(prefix: str, *, settings: ObjectStorageSettings | None = None)
 def read_manifest_head(
     prefix: str, *, copy: str | None = None, settings: ObjectStorageSettings | None = None
 ) -> ManifestHead | None:
-    """Reads the head of the manifest of a prefix, mostly with one read; None if the file does not exist.
+    """Reads the head of the manifest of a prefix, with one read if 4 KiB contain it; None if there is no such file.
 
-    For object storage, pass the path of the local `copy` of the index: what is read is kept beside it for the node.
+    For object storage, pass the path of the local `copy` of the index: later calls on the node read `COPY.manifest`.
     """
     path = manifest_path(prefix)
     data = None if copy is None else read_if_exists(f"{copy}.manifest", HEAD_BYTES, None)
@@ -404,8 +405,8 @@ def combined_manifest(
 ) -> Callable[[PairFacts], Manifest] | None:
     """Returns a function that makes the manifest of a pair joined from `pairs`, or from some of their documents.
 
-    The function takes the `PairFacts` of the joined pair. Returns None if an input has no manifest, with a warning if
-    others have one. If `copied_tokens` of an input is "unverified", that of the output is too.
+    The function takes the `PairFacts` of the joined pair, and sets their `copied_tokens` to the argument, or to
+    "unverified" if an input has that value. Returns None if an input has no manifest; warns if other inputs have one.
     """
     order, found = list[str](), dict[str, Manifest | None]()
     for pair in pairs:

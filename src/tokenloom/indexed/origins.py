@@ -94,7 +94,7 @@ def selected_runs(runs: Runs, mask: NDArray[np.bool_]) -> Runs:
 
 
 def _rows_of(runs: Runs, first: int) -> NDArray[np.int64]:
-    """Returns runs as rows of the column, int64[num_runs, 3]; `first` is the index of the first document."""
+    """Returns runs as rows of the column, see `NAME`: int64[num_runs, 3]; `first` is the first document's index."""
     firsts = np.cumsum(runs["num_documents"]) - runs["num_documents"] + first
     records = np.where(runs["file"] < 0, 0, runs["first_record"])
     return np.column_stack([firsts, runs["file"].astype(np.int64), records])
@@ -202,7 +202,7 @@ class Origins:
         return low
 
     def _take(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns the rows with indices `numbers`, int64[count, 3], and the end of their documents, int64[count]."""
+        """Returns rows `numbers` of the column, int64[count, 3], and the end of the documents of each: int64[count]."""
         rows, behind = self._rows[numbers], np.minimum(numbers + 1, len(self._rows) - 1)
         ends = np.where(numbers + 1 < len(self._rows), self._rows[behind, 0], self.num_documents)
         if self._column is None:
@@ -266,7 +266,7 @@ def write_origins(
 def joined_origins(parts: Iterable[OriginsPart]) -> tuple[Collection[OriginFile], Iterator[Runs]]:
     """Returns `files` and `runs` for `write_origins` from parts of many pairs, in order; runs are read in pieces.
 
-    Of equal files with different `num_records`, the largest number counts.
+    A file that several parts share is listed once, with the largest `num_records` that they have for it.
     """
     files: list[OriginFile] = []
     places: dict[OriginFile, int] = {}

@@ -35,7 +35,7 @@ class PartKind(IntEnum):
 
 
 class SequenceRoles:
-    """Which parts of each sequence are prompts or answers; kernels read `parts`. Thread-safe and picklable."""
+    """The prompt and answer parts of each sequence; kernels read `parts`. Thread-safe and picklable."""
 
     def __init__(self, pair: IndexedDataset | None = None, column: Column | None = None) -> None:
         self._pair = pair
@@ -48,7 +48,7 @@ class SequenceRoles:
             self.parts = RoleParts(column.data, pair.held_pointers(), pair.sequence_lengths, bits)
 
     def of(self, sequence: int) -> list[tuple[int, int, PartKind]]:
-        """Returns the parts of a sequence as (start, stop, kind); start and stop are token indices in the sequence."""
+        """Returns (start, stop, kind) for each part of a sequence, in tokens from its start; [] without a column."""
         if self._pair is None or self._column is None:
             return []
         first = int(self._pair.first_tokens(np.array([sequence]))[0])

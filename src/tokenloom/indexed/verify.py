@@ -153,7 +153,7 @@ def verify_dataset(prefix: str, *, multimodal: bool = False, vocab_size: int | N
 
 
 def check_index(dataset: IndexedDataset, *, compares: bool = True) -> None:
-    """Checks every row of an index and, with `compares`, compares its checksum with the manifest; once per dataset."""
+    """Checks every row of an index and, with `compares`, its checksum in the manifest; later calls return at once."""
     if _SOUND.get(dataset) is dataset.index:
         return
     problem = next(index_problems(dataset), None)
@@ -165,7 +165,7 @@ def check_index(dataset: IndexedDataset, *, compares: bool = True) -> None:
 
 
 def check_sum(dataset: IndexedDataset, rows: range, num_tokens: int) -> None:
-    """Checks in O(1) that `num_tokens`, the sum of the lengths of `rows`, agrees with the pointers of `rows`."""
+    """Checks in O(1) that the sum of the lengths of `rows`, `num_tokens`, is what their byte pointers imply."""
     if (expected := dataset.count_tokens(rows)) != num_tokens:
         check_index(dataset)  # names the damaged row
         where = f"`{idx_path(dataset.path_prefix)}`: expected lengths of {expected} tokens"
@@ -182,14 +182,14 @@ def check_tokens(dataset: IndexedDataset, *, progress: Callable[[int], None] | N
 
 
 def check_columns(pair: IndexedDataset, *, names: Collection[str] | None = None) -> None:
-    """Reads the columns `names` of a pair (default: all), and raises if a checksum differs."""
+    """Reads the columns `names` of a pair (default: all); `DatasetFormatError` if one is damaged. NaN is allowed."""
     _refuse(pair, next(column_problems(pair, names=names, refuses_nan=False), None))
 
 
 def column_problems(
     pair: IndexedDataset, *, names: Collection[str] | None = None, refuses_nan: bool = True
 ) -> Iterator[str]:
-    """Reads the columns of a pair (default: all), and yields one sentence per problem."""
+    """Reads the columns `names` (default: all) of a pair; yields a sentence per problem (NaN if `refuses_nan`, too)."""
     try:
         chosen = [name for name in read_columns(pair) if names is None or name in names]
     except DatasetFormatError as error:
@@ -470,7 +470,7 @@ def _facts_of(dataset: IndexedDataset) -> PairFacts | None:
 
 
 def _identity_of(dataset: IndexedDataset, facts: PairFacts | None) -> str:
-    """Returns JSON that differs if any file of a dataset changed; with checksums, as some stores have no etags."""
+    """Returns the versions and checksums of all files as JSON; checksums detect changes in stores without etags."""
     paths, prefix = [section.path for section in dataset.sections], dataset.path_prefix
     paths += [idx_path(prefix), manifest_path(prefix), columns_path(prefix)]
     paths += [column_path(prefix, name) for name in recorded_columns(prefix)]

@@ -110,16 +110,16 @@ class IndexedDatasetBuilder:
     def add_documents(
         self, batch: Any, modes: Sequence[int] | None = None, eod_token: int | None = None, chunk_size: int = 65536
     ) -> None:
-        """Appends rows of different lengths, each as a document of one sequence.
+        """Appends lists or arrays of tokens, which may differ in length, each as a document of one sequence.
 
         Args:
-            batch: lists or arrays of tokens.
-            modes: mode of each row of a multimodal dataset; None means 0.
-            eod_token: token to append to each row; None appends none.
+            batch: one list or array of tokens per document.
+            modes: one mode per document of a multimodal dataset; None means 0 for all.
+            eod_token: token to append to each document; None appends none.
             chunk_size: accepted for compatibility; has no effect.
 
         Raises:
-            TokenRangeError: a token does not fit the dtype. Only the rows before it were added.
+            TokenRangeError: a token does not fit the dtype. Only the documents before it were added.
         """
         if chunk_size < 1:
             raise ConfigError(f"`chunk_size`: must be 1 or more, got {chunk_size!r}")

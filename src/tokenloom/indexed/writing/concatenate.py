@@ -365,7 +365,7 @@ class _Joining:
     def write_rows(
         self, pending: PendingDataset, *, starts: Sequence[int] | None = None, advance: Advance | None = None
     ) -> int:
-        """Writes the index and, unless `starts` has the byte offsets of the parts, the tokens; returns their end."""
+        """Writes index and tokens, or only the index if `starts` has the parts' offsets; returns the end offset."""
         rows = IndexWriter(pending.index, self._sizes[0], multimodal=self.multimodal)
         for number, part in enumerate(self.parts):
             dataset = self._open(part.prefix)
@@ -471,8 +471,9 @@ def _blocks(dataset: IndexedDataset, part: ConcatenatedPart) -> Iterator[Block]:
 class Block:
     """Consecutive documents of a dataset, of which some are dropped.
 
-    `counts` is the number of sequences per kept document: int64[num_documents]. `documents` and `rows` are slices with
-    the indices of all documents and sequences of the block; `kept_documents` and `kept_rows` are masks over these.
+    `counts` is the number of sequences per kept document: int64[num_documents]. `documents` and `rows` are slices of
+    the dataset's documents and sequences, dropped ones included; the masks `kept_documents` and `kept_rows`, bool of
+    the same lengths, are True where a document or sequence is kept.
     """
 
     def __init__(self, dataset: IndexedDataset, documents: range, kept: NDArray[np.bool_]) -> None:
@@ -591,7 +592,7 @@ def check_output(output_prefix: str, prefixes: Sequence[str]) -> None:
 
 
 def check_inputs(prefixes: Sequence[str], *, multimodal: bool, tokens: bool = False) -> np.dtype[np.generic]:
-    """Checks each dataset once, see `open_checked`; returns the common dtype."""
+    """Checks each distinct dataset with `open_checked`; returns the common dtype, `ConfigError` if dtypes differ."""
     first, *others = distinct = list(dict.fromkeys(map(prefix_of, prefixes)))
     with task("checking inputs", unit="datasets", total=len(distinct)) as advance:
         dtype = open_checked(first, multimodal=multimodal, tokens=tokens).dtype

@@ -142,7 +142,7 @@ class PendingDataset:
             file.discard()
 
     def names(self) -> list[str]:
-        """Returns the paths to replace; without `PREFIX.bin` if the tokens are published under another prefix."""
+        """Returns the paths that publishing replaces or removes; not `PREFIX.bin` if `tokens` has another prefix."""
         names = dataset_paths(self.prefix)
         if prefix_of(self.tokens.path) != prefix_of(self.index.path):
             names.remove(bin_path(self.prefix))
