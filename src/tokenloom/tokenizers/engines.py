@@ -46,7 +46,7 @@ FAST_LIBRARY = "gigatoken"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """The result of comparing two libraries on all Unicode code points, for one set of cutting rules."""
+    """The code points (`ranges`) on which two libraries differ, among all of Unicode, for one set of cutting rules."""
 
     name: str
     libraries: tuple[str, str]  # each as `name version`
@@ -137,7 +137,9 @@ class FastEncodable(Protocol):
 
 
 class GigatokenEngine:
-    """An engine that uses `gigatoken`; the tokenizer's own library encodes texts with a code point of the certificate.
+    """An engine that encodes with `gigatoken`, except texts with a code point in `certificate.ranges`.
+
+    The tokenizer's own library encodes these texts. Without a certificate, `gigatoken` encodes all texts.
 
     Use one instance per thread: two threads that share an instance are slower than one.
     """
@@ -201,7 +203,7 @@ class EngineChoice:
 
     @property
     def block_bytes(self) -> int:
-        """Number of bytes of text that a thread should encode at once, from measurements."""
+        """Number of bytes of text per block at which a thread encodes fastest, as measured."""
         return _FAST_BLOCK_BYTES if self.name in _FAST else _SLOW_BLOCK_BYTES
 
 

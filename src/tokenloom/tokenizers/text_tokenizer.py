@@ -71,7 +71,7 @@ WELL_KNOWN: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """The token ids of several texts, concatenated."""
+    """The token ids of several texts, concatenated in `tokens`; `lengths` has the number of ids of each text."""
 
     tokens: NDArray[Any]  # any integer dtype
     lengths: NDArray[np.int64]  # int64[num_texts], ids per text

@@ -199,7 +199,7 @@ def _parse_ranks(path: str, data: bytes) -> dict[bytes, int]:
         message = f"`{path}` is not a tiktoken rank file: {error}"
         raise TokenizerError(message, hint="each line must have a token in base64 and its rank") from error
     if len(ranks) < len(rows) or len(set(ranks.values())) < len(rows):
-        raise TokenizerError(f"`{path}` contains a token or a rank twice, in {len(rows)} lines")
+        raise TokenizerError(f"`{path}`: the same token or rank is in more than one of {len(rows)} lines")
     if missing := [byte for byte in range(256) if bytes([byte]) not in ranks]:
         message = f"`{path}` has no rank for {len(missing)} of the 256 bytes, such as 0x{missing[0]:02x}"
         raise TokenizerError(message, hint="the file may be truncated")
