@@ -42,9 +42,9 @@ def storage_errors(action: str, path: str) -> Iterator[None]:
 class PendingFile:
     """A file that is written under a hidden name beside its final one; `publish` renames it atomically.
 
-    Anything else (an exception, `discard`, garbage collection) removes the file; only a `kill -9` leaves a hidden
+    An exception, `discard` or garbage collection before `publish` removes the file; only a `kill -9` leaves a hidden
     `.NAME.PROCESS-….tmp` file. Of two writers of one path, the last to publish wins. A `durable` file survives a loss
-    of power once published; False is much cheaper, and suits files that readers validate and that can be made again.
+    of power once published. `durable=False` omits the slow `fsync`, for files that readers check and can rebuild.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
@@ -147,7 +147,7 @@ def publish_bytes(path: str, data: bytes, *, durable: bool = False) -> None:
 
 
 def remove_pending(prefixes: Iterable[str], *, process: int | str) -> None:
-    """Removes hidden files of a dead process by prefix; skips folders with a journal, which may list such files."""
+    """Removes the hidden files that the dead `process` (its ID) wrote at `prefixes`; skips folders with a journal."""
     split = map(os.path.split, prefixes)
     starts = tuple(os.path.join(folder or ".", f".{name}") for folder, name in split)
     for folder in {os.path.dirname(start) for start in starts}:
@@ -160,7 +160,7 @@ def remove_pending(prefixes: Iterable[str], *, process: int | str) -> None:
 
 
 def sync_folder(folder: str) -> None:
-    """Makes renames in a folder durable, if the filesystem can sync folders."""
+    """Makes renames in a folder durable; does nothing on a filesystem that cannot sync folders."""
     with storage_errors("sync", folder):
         try:
             handle = os.open(folder, os.O_RDONLY)

@@ -56,7 +56,7 @@ def record_file(path: str, *, version: FileVersion | None = None) -> RecordedFil
 
 @dataclass(frozen=True)
 class Extents:
-    """The byte ranges of parts, perhaps with gaps: `starts` (ascending) and `sizes` are int64[num_parts]."""
+    """Byte ranges of parts, which may have gaps between them: `starts` (ascending) and `sizes`, int64[num_parts]."""
 
     starts: Integers
     sizes: Integers
@@ -95,7 +95,7 @@ class Extents:
         return self.held_before(offset + length) - self.held_before(offset) == length
 
     def parts_at(self, offsets: Integers) -> Integers:
-        """Returns the index of the part that contains each offset, or that precedes its gap: int64[count]."""
+        """Returns the index of the part that contains each offset (in a gap: the part before it): int64[count]."""
         return np.asarray(np.searchsorted(self.starts, offsets, side="right") - 1)
 
     def held_before(self, offset: int) -> int:
@@ -121,8 +121,8 @@ class ExtentSource(ByteSource):
 
     Local files are compared with their records and mapped into one range of addresses on the first read; starts in
     `extents` must be multiples of the page size. Each file takes two mappings and no descriptor. If `mmap` is False, or
-    one part is an object, each part is opened and compared on its first read. `recorded_in`, for messages, has the
-    records.
+    one part is an object, each part is opened and compared on its first read. `recorded_in` is the path of the file
+    that contains the records, for messages.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class ExtentSource(ByteSource):
                 source.will_need(offsets[mine] - start, lengths[mine], blocks=around)
 
     def check(self, offsets: Integers | None = None) -> None:
-        """Compares the files at `offsets` (default: all) with their records; objects are compared on each read."""
+        """Compares the files at byte `offsets` (default: all) with their records; objects are compared on each read."""
         if self.mapped is None:
             parts = range(len(self.files)) if offsets is None else np.unique(self.extents.parts_at(offsets)).tolist()
             for part in parts:

@@ -129,8 +129,8 @@ threads may open a file twice, and one handle is dropped."""
 class PositionalFile(ByteSource):
     """A file read with `pread`, for filesystems where mapping is slow, not supported or limited.
 
-    Its descriptor may be closed between reads, as a run reads more files than a process may have open.
-    Raises a `ChangedFileError` if the file has been replaced when it is opened again.
+    The descriptor may be closed between reads, as a run reads more files than a process may have open. The next read
+    opens the file again; it raises a `ChangedFileError` if the file was replaced.
     """
 
     def __init__(self, path: str) -> None:
@@ -182,7 +182,7 @@ def spread_evenly(count: int, most: int) -> Integers:
 
 
 def sampled_hash(source: ByteSource | Bytes, *, num_pieces: int = 32) -> str:
-    """Returns the SHA-256 of evenly spread pieces of 512 bytes, first and last included; of all bytes if small."""
+    """Returns the SHA-256 of pieces of 512 bytes, evenly spread from start to end; of all bytes if these are fewer."""
     num_bytes = len(source) if isinstance(source, np.ndarray) else source.num_bytes
     offsets, lengths = [0], [num_bytes]
     if num_bytes > num_pieces * _PIECE_BYTES:
@@ -209,10 +209,11 @@ def copy_range(
     write_back: bool = False,
     advance: Callable[[int], None] | None = None,
 ) -> None:
-    """Copies bytes [offset, offset + length) of a file to the current position of another, in the kernel if possible.
+    """Copies bytes [offset, offset + length) of the file `path` to the current position of the descriptor `target`.
 
-    The source must have `version` before and after copying. `write_back` starts writing to the disk immediately,
-    so that a later `fsync` takes less time. `advance` is called with the number of bytes copied since the last call.
+    Copies in the kernel, or through a buffer where the kernel cannot. Unless `version` is None, the source must have it
+    before and after (`ChangedFileError`). `target_path` is for messages. `write_back` starts writing to the disk at
+    once, so that a later `fsync` takes less time. `advance` receives the number of bytes copied since its last call.
     """
     with storage_errors("open", path):
         source = open_regular(path)

@@ -107,7 +107,7 @@ class ReadAhead(Generic[T]):
         return len(self._held)
 
     def announce(self, uses: Sequence[tuple[Hashable, Hashable]], make: Callable[[Hashable], Chunk[T]]) -> None:
-        """Announces reads as (read key, chunk name), in read order; `make(name)` creates a chunk with a new name."""
+        """Announces reads as (read key, chunk name), in read order; `make(name)` creates a chunk on its first use."""
         with self._lock:
             self._turn += 1
             for key, name in uses:
@@ -124,10 +124,10 @@ class ReadAhead(Generic[T]):
         return key in self._announced
 
     def use(self, keys: Sequence[Hashable], start: int = 0) -> tuple[list[T], bool]:
-        """Returns the values of announced reads, beginning at `keys[start]`, and whether a read had to wait.
+        """Returns (values of the announced reads `keys[start]`, `keys[start + 1]`, ..., whether a read had to wait).
 
-        The list is empty if the first read was not announced. It ends before a later read that is not fetched yet, or
-        after the last use of a chunk, so that a caller holds at most one dropped chunk.
+        The list is empty if `keys[start]` was not announced. It ends before a later read that is not announced or not
+        fetched yet, and after the last use of a chunk, so that a caller holds at most one dropped chunk.
         """
         found: list[T] = []
         waited = is_last = False
@@ -271,7 +271,7 @@ class BlockCache:
         self._budget_bytes = budget_bytes
 
     def obtain(self, name: str, num_bytes: int, fetch: Callable[[], Bytes]) -> Bytes | None:
-        """Returns a block, and fetches it if it is missing; None if it cannot be cached."""
+        """Returns a block, fetched if missing; None if it exceeds the budget or (with a warning) cannot be written."""
         while True:
             path = os.path.join(self._folder, f"{name}.block")
             try:
@@ -358,7 +358,7 @@ class ObjectStorage:
         return BlockCache(self.subfolder("blocks"), budget_bytes=self.settings.cache_bytes)
 
     def share(self, num_processes: int) -> None:
-        """Limits this process to its share of the node's limits if `num_processes` processes read for each rank."""
+        """Limits read-ahead memory and concurrency to this process's share, with `num_processes` readers per rank."""
         num_ranks = os.environ.get("LOCAL_WORLD_SIZE", "")  # set by launchers such as torchrun
         num_processes *= max(1, int(num_ranks)) if num_ranks.isdecimal() else 1
         self.ahead.budget_bytes = self.settings.read_ahead_bytes // num_processes
@@ -455,7 +455,7 @@ def object_storage(settings: ObjectStorageSettings) -> ObjectStorage:
 
 
 def share_budgets(num_processes: int) -> None:
-    """Limits this process to its share of all limits if it is one of `num_processes` that read for a rank."""
+    """Calls `ObjectStorage.share` for all storages of this process, one of `num_processes` readers of a rank."""
     global _num_sharers
     with _STORAGES_LOCK:
         _num_sharers = num_processes

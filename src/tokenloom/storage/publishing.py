@@ -52,7 +52,8 @@ _BRIEF_SECONDS = 1.0  # longest wait of a writer for a lock; readers that recove
 class FileGroup:
     """Files that are published together; readers open the key file first, and nothing without it.
 
-    `files` are new and unpublished, the key file last. `names` are the paths of all files that the group may have.
+    `files` are new and unpublished, the key file last. `names` are the final paths of all files that an old or new
+    version of the group may have; publishing removes those files that exist and that `files` does not replace.
     """
 
     key: str
@@ -136,7 +137,7 @@ def _check_complete(journal: Journal, *, has_begun: bool = False) -> None:
 
 
 def _end_failed(first: str, keys: Sequence[str], old_keys: Sequence[str]) -> Literal["old", "new", "begun"]:
-    """Finishes a failed replacement, or withdraws it if no file was moved; returns the outcome."""
+    """Finishes a failed replacement ("new"), or withdraws it if no file was moved ("old"); "begun" if neither works."""
     try:
         if (journal := _read_journal(first)) is not None:
             with suppress(OSError):
@@ -167,7 +168,7 @@ def _replaced(group: FileGroup, *, replace: bool) -> list[str]:
 
 
 def _finish(journal: Journal, *, durable: bool = True) -> None:
-    """Renames all new files; can be repeated after any failure. The caller holds the lock of the first group."""
+    """Takes steps 3 to 5 of a replacement; can be repeated after a failure. The caller has locked the first group."""
     others = other_folders(journal.first, [*journal.new, *journal.gone])
     folders = [os.path.dirname(journal.first) or ".", *others]
     between = folders if others else []
@@ -250,7 +251,7 @@ def remove_file(path: str) -> None:
 
 
 def recover(key: str) -> bool:
-    """Finishes a replacement whose process died, or waits up to 30 s for a running one; False if there is none."""
+    """Finishes a replacement whose process died, or waits up to 30 s for a running one; False without a journal."""
     if is_remote(key) or not os.path.lexists(journal_path(key)):
         return False
     deadline = time.monotonic() + _PATIENCE_SECONDS
@@ -374,7 +375,7 @@ def make_folder_of(path: str) -> None:
 
 
 def write_report(path: str, data: bytes, *, overwrite: bool) -> bool:
-    """Writes an output file atomically; returns False if the file already has these bytes."""
+    """Writes a file atomically; returns False if it already has these bytes. Other bytes need `overwrite`."""
     if os.path.lexists(path):
         with storage_errors("open", path), open(open_regular(path), "rb") as stream:
             if stream.read(len(data) + 1) == data:

@@ -178,7 +178,7 @@ class RemoteStream(io.RawIOBase):
 def open_stream(
     path: str, *, buffer_bytes: int, start: int = 0, stop: int | None = None, version: ObjectVersion | None = None
 ) -> io.BufferedReader:
-    """Opens a buffered binary stream that starts at byte `start`; reading will probably end at `stop`."""
+    """Opens a buffered binary stream from byte `start`; `stop` bounds the prefetching of an object, not the stream."""
     if is_remote(path):
         remote = RemoteFile(path, version=version)
         end = remote.num_bytes if stop is None else min(stop, remote.num_bytes)

@@ -23,10 +23,10 @@ class ObjectStorageSettings:
         cache_bytes: limit for all blocks in that folder, in bytes.
         block_bytes: size of a block, and of the largest request, in bytes.
         read_ahead_bytes: limit for prefetched ranges in memory, in bytes.
-        concurrency: largest number of concurrent requests.
-        timeout_seconds: limit for one request.
-        deadline_seconds: limit for one read, including all its retries.
-        retries: largest number of retries of one read (default: as many as fit within `deadline_seconds`).
+        concurrency: maximum number of concurrent requests.
+        timeout_seconds: time limit for one request.
+        deadline_seconds: time limit for one read, including all its retries.
+        retries: maximum number of retries of one read (default: as many as fit within `deadline_seconds`).
 
     Raises:
         ConfigError: a number is not positive, or a block does not fit the cache.

@@ -36,7 +36,7 @@ class SourceStatistics:
         return self.bytes_fetched / self.bytes_used if self.bytes_used else 0.0
 
     def __add__(self, other: SourceStatistics) -> SourceStatistics:
-        """Returns the sum of each field."""
+        """Returns statistics with the sums of both, field by field."""
         return SourceStatistics.from_numbers(map(operator.add, self.numbers(), other.numbers()))
 
     def numbers(self) -> tuple[float, ...]:
@@ -55,7 +55,7 @@ _counts: dict[str, SourceStatistics] = {}
 
 
 def count_reads(source: str, **amounts: float) -> None:
-    """Adds `amounts` to the counts of a source in this process."""
+    """Adds `amounts`, by field of `SourceStatistics`, to the counts of the address `source` in this process."""
     with _lock:
         entry = _counts.setdefault(source, SourceStatistics())
         for name, amount in amounts.items():
