@@ -58,7 +58,7 @@ class InputFile:
         compression: compression of the whole file, one of `CODECS` or "none"; "none" for formats with internal
             compression, and for streams, whose compression is detected when they are read.
         num_bytes: size of the file in bytes; 0 for a stream.
-        version: modification time in nanoseconds, or the etag of an object; empty if unknown.
+        version: decimal modification time in nanoseconds, or etag of an object; "" if unknown.
         is_stream: the file can be read only once (standard input, a pipe).
     """
 
@@ -81,8 +81,8 @@ class InputSlice:
 
     Attributes:
         file: the file.
-        start, stop: the half-open range. For uncompressed lines, bytes: a line belongs to the slice in which it starts.
-            For formats with units (the row groups of Parquet), unit indices. Otherwise [0, 1), the whole file.
+        start, stop: the half-open range. In an uncompressed file of lines, a byte range: a line belongs to the slice in
+            which it starts. In a file with units, such as Parquet's row groups, unit indices. Else [0, 1), the file.
     """
 
     file: InputFile

@@ -124,9 +124,9 @@ def cut_inputs(files: Sequence[InputFile], *, shard_bytes: int) -> tuple[Shard, 
     """Cuts input files into shards, which together contain all records in order.
 
     The result depends only on `shard_bytes` and on the files: their order, formats, sizes and units (such as the row
-    groups of Parquet). Cuts uncompressed lines into equal byte ranges, and other files between units. Puts consecutive
-    slices into one shard up to `shard_bytes`: of file bytes, or of decoded bytes for units. A stream is a shard of its
-    own.
+    groups of Parquet). An uncompressed file of lines is cut into the fewest equal byte ranges of at most `shard_bytes`;
+    another file, between units, into slices of at most `shard_bytes` after decoding, or of a larger single unit. A
+    shard has as many consecutive slices as fit into `shard_bytes` by these sizes. A stream is a shard of its own.
     """
     shards: list[Shard] = []
     current: list[InputSlice] = []

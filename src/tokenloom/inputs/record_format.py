@@ -32,7 +32,7 @@ class SliceReader(ABC):
     Attributes:
         block_bytes: size of a block in bytes; a longer record is a block of its own. May be changed between blocks.
         num_bytes: size of the slice in the file, in bytes; 0 for a pipe.
-        num_text_bytes: bytes of text read so far, after decompression; for tables, bytes of the columns in memory.
+        num_text_bytes: bytes of text read so far, after decompression; for tables, size in memory of the columns read.
         num_rows: number of records in the blocks so far, including blank and bad ones.
     """
 
@@ -110,8 +110,8 @@ class StreamReader(SliceReader):
 class RecordFormat(Protocol):
     """The interface of an input format; subclass it to inherit the defaults.
 
-    An uncompressed file of lines (`has_lines`) may be cut at any byte; any other file only between its units
-    (`unit_bytes`). All methods are thread-safe and return the same result in every process.
+    Slices of an uncompressed file of lines (`has_lines`) may start at any byte; those of another file only between
+    units (`unit_bytes`). All methods are thread-safe and return the same result in every process.
 
     Attributes:
         title: name in messages ("Parquet").

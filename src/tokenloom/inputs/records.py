@@ -74,7 +74,7 @@ class Block(ABC):
 
     @abstractmethod
     def records(self) -> Iterator[NumberedRecord]:
-        """Yields the parsed records; must not be called if `too_long` is set. Use `records_of`."""
+        """Yields the parsed records of a block without `too_long`; callers use `records_of`, which handles both."""
 
     def halves(self) -> tuple[Self, Self] | None:
         """Splits the block into two halves; returns None if it has only one record."""
@@ -82,7 +82,7 @@ class Block(ABC):
 
 
 def documents_between(skipped: SkippedRecords, start: int, stop: int) -> NDArray[np.int64]:
-    """Returns the runs of records with documents in [start, stop): int64[num_runs, 2], first record index and count.
+    """Returns the runs of records in [start, stop) that are not `skipped`: int64[num_runs, 2], first index and count.
 
     Example:
         >>> documents_between(np.array([1, 2, 5]), 0, 8).tolist()
@@ -283,7 +283,7 @@ def checked_text(text: str, where: str) -> str:
 
 
 def kind_of(value: Any) -> str:
-    """Returns a phrase for the type of a JSON value, such as "an array"."""
+    """Returns the JSON type of a value as a noun with article, such as "an array"."""
     return _KINDS.get(type(value)) or f"a value of type {type(value).__name__}"
 
 

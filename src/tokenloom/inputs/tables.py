@@ -82,7 +82,7 @@ class TableReader(SliceReader):
 
     @abstractmethod
     def _open(self, slice_: InputSlice, keys: Sequence[str] | None) -> int:
-        """Opens the columns `keys` of the table, None for all; returns the number of rows before the slice."""
+        """Opens the columns for `keys`, or all for None; returns the number of rows of the file before the slice."""
 
     @abstractmethod
     def _batches(self) -> Iterator[Any]:
