@@ -254,7 +254,7 @@ class TokenizedBlock(RecordCounts):
     Attributes:
         columns: one column per key, in the order of the keys, all with the same number of documents.
         hashes: uint64[num_documents, 2], hashes of the input texts of all keys together; None if not requested.
-        numbers: counts that are specific to the recipe, by name.
+        numbers: counts that are specific to the recipe, by name; see `CorpusSummary.numbers`.
         largest_token: largest token id in texts of multimodal data; None for other data or without text tokens.
     """
 
@@ -267,9 +267,10 @@ class TokenizedBlock(RecordCounts):
 def convert_records(
     bundle: Sequence[Block], convert: Callable[[Any], Result]
 ) -> tuple[list[Result], list[BadLine], SkippedRecords]:
-    """Converts the value of each record; returns the results, the bad records, and the indices of skipped records.
+    """Calls `convert` with the value of each record; returns its results, the bad records, and the skipped indices.
 
-    `convert` raises `UnusableLineError` or `InputError` for a bad record. Blank and bad records are skipped.
+    `convert` raises `UnusableLineError` or `InputError` for a bad record. Blank and bad records are skipped; their
+    indices, int64[num_skipped], count the records of the bundle from 0.
     """
     results: list[Result] = []
     bad_lines: list[BadLine] = []

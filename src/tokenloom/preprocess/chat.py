@@ -44,7 +44,7 @@ _REASON = "only `tokenizers` returns token offsets, which locate the answers"
 class EncodedParts(Encoded):
     """The token ids of texts that consist of parts.
 
-    `part_stops`: int64[num_parts], the token index within its text at which each part ends.
+    `part_stops`: int64[num_parts], for the parts of all texts in order, the token index in its text where a part ends.
     """
 
     part_stops: NDArray[np.int64]
@@ -268,7 +268,7 @@ def preprocess_chat(
         output_prefix: prefix of the outputs.
         tokenizer: Hugging Face tokenizer, or an argument of `load_tokenizer` that loads one.
         settings: see `ChatSettings`.
-        how: see `preprocess_corpus`; the default is one process per four threads.
+        how: see `preprocess_corpus`; by default, there is one process per four processors.
 
     Raises:
         ConfigError: a setting is wrong, or no schema fits the columns.

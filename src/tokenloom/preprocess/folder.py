@@ -98,10 +98,11 @@ class JobFolder:
 
     @contextmanager
     def joined(self, *, makes: bool = True) -> Iterator[None]:
-        """Makes this process a member of the job during the `with` block; then removes the folder if no shard is done.
+        """Makes this process a member of the job during the `with` block.
 
-        Creates a missing folder if `makes`, else raises `FolderGoneError`. Raises `ConfigError` if the folder belongs
-        to an unfinished job with other settings or inputs.
+        Removes the folder afterwards if it has no other member, no finished shard and no journal. Creates a missing
+        folder if `makes`, else raises `FolderGoneError`. Raises `ConfigError` if the folder belongs to an unfinished
+        job with other settings or inputs.
         """
         try:
             with self._membership(makes=makes):
@@ -165,7 +166,7 @@ class JobFolder:
         return {"settings": described, **inputs}
 
     def _remove_if_alone(self, *, even_if_done: bool) -> None:
-        """Removes the folder if no other process is a member, and no shard is done or `even_if_done` is set."""
+        """Removes the folder if no other process is a member and, unless `even_if_done`, no shard is done."""
         with suppress(FolderGoneError, StorageError):  # another process may have removed it
             if os.path.isdir(self.path) and (even_if_done or not any(done_keys(self.path))):
                 with _open_lock(self._lock_path) as descriptor:
@@ -230,7 +231,7 @@ class JobFolder:
             os.unlink(path)
 
     def has_journals(self) -> bool:
-        """Returns whether a process is working on a shard, or has crashed or hung while it did so."""
+        """Returns whether a `ShardJournal` exists: a process is working on a shard, or crashed or hung while it did."""
         return any(os.path.exists(journal_path(self.part_prefix(shard))) for shard in self._job.shards)
 
     @contextmanager

@@ -49,7 +49,7 @@ class DatasetSummary:
     """Counts of one dataset that a job wrote.
 
     Attributes:
-        key: key of the texts in each record.
+        key: key of the texts in each record; "" if the recipe has no keys.
         split: name of the split; None without splits.
         prefix: path prefix of the `.bin`/`.idx` pair.
         num_documents, num_empty: number of documents, and number of documents without tokens.
@@ -73,9 +73,9 @@ class CorpusSummary:
     Attributes:
         datasets: one summary per output, key and split.
         num_files, num_ignored: number of input files, and number of other files in the input folders.
-        num_shards, num_shards_reused: number of shards, and number of shards that were done before this call.
+        num_shards, num_shards_reused: number of shards, and how many of them were done before this call.
         was_complete: True if the job was finished before this call.
-        num_documents: number of documents in the input; each was written once per key, or dropped as a duplicate.
+        num_documents: number of good records; each became one document per key, or was dropped as a duplicate.
         num_duplicates: number of documents dropped because an earlier document has the same texts.
         num_blank_lines: number of lines that contain only white space.
         num_rejected: number of bad records, written to the files `rejected_paths`.
@@ -85,7 +85,7 @@ class CorpusSummary:
             `num_text_tokens`, `num_image_bytes`, and `num_truncated`, texts cut at `pad_length`.
         dtype: dtype of the tokens.
         engine, engine_reason: name of the tokenization engine, and the reason for the choice.
-        seconds: duration of the job in seconds, without planning.
+        seconds: duration of this call in seconds, without planning.
     """
 
     datasets: tuple[DatasetSummary, ...]

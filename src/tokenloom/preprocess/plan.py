@@ -106,7 +106,7 @@ class Recipe(ABC):
         is_multimodal: whether each sequence has a mode.
         has_roles: whether each pair has a roles column.
         hashes_documents: whether to hash the documents for `select`.
-        threads_per_process: maximum number of threads of one process.
+        threads_per_process: by default, a job has one process per this many processors.
         unit: noun for a record ("pair"); None for that of the input format.
         keys: keys of the texts in a record; only these columns are read. None for all columns.
         documents, expected: plural name of the documents, and a description of valid input, for messages.
@@ -158,7 +158,10 @@ class Recipe(ABC):
     def select(
         self, hashes: Sequence[DocumentHashes]
     ) -> tuple[Sequence[Mask | None], Sequence[NDArray[np.int8] | None]]:
-        """Returns for each part the mask of kept documents and the split index of each document, by document hashes."""
+        """Returns (mask of kept documents per part, split index of each document per part) from `hashes`, one per part.
+
+        A mask of None keeps all documents; split indices are None without splits.
+        """
         raise NotImplementedError
 
     def recorded(self, files: Sequence[InputFile]) -> tuple[InputRecord, ...]:
@@ -223,7 +226,7 @@ class JobPlan(ShardedJob):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The text key of each pair in a part; one empty key if the recipe has no keys."""
+        """The text key of each `.bin`/`.idx` pair of a part; one key, "", if the recipe has no keys."""
         return self.recipe.keys or ("",)
 
     @property

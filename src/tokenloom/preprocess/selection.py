@@ -29,7 +29,7 @@ _MOST_PASSES = 1 << 16
 
 
 def hash_documents(columns: Sequence[Texts], num_documents: int) -> DocumentHashes:
-    """Returns a hash of each document over the texts of all keys.
+    """Returns a hash of each document over the texts of all keys (one `Texts` per key): uint64[num_documents, 2].
 
     The hash includes the number of texts and their lengths: two documents have equal hashes only if they have the same
     texts for the same keys, divided in the same way. BLAKE2b is a cryptographic hash; among 10¹² documents, the
@@ -130,7 +130,7 @@ def first_occurrences(
 
     Args:
         hash_arrays: uint64[num_documents, 2] per shard, in the order of the corpus; memory-mapped files are allowed.
-        memory_bytes: memory limit in bytes; excludes the result and one million hashes.
+        memory_bytes: limit for the hashes of one pass, in bytes; excludes the result and a block of a million hashes.
 
     Raises:
         ConfigError: an array has a wrong shape or dtype, or `memory_bytes` is too small.

@@ -72,7 +72,8 @@ class JobSettings(ReadLimits):
     Attributes:
         bad_records: maximum number or share of bad records; they are written to PREFIX.rejected.jsonl.
         shard_bytes: bytes of input files per shard, before decompression; a process that dies loses at most one shard.
-        record_timeout_seconds: time limit for tokenizing a block; a record that exceeds it on its own is bad.
+        record_timeout_seconds: time limit for tokenizing a block; a shard with a slower block is tokenized again record
+            by record, and a record that exceeds the limit is bad.
         worker_timeout_seconds: time without a heartbeat after which another process takes over a shard.
         origins: write PREFIX.origins.npy, the file and record of each document.
         document_hashes: write PREFIX.hashes.npy, a hash of each document's input text; see `hash_of_text`.

@@ -77,7 +77,7 @@ class ShardReport:
 
     Attributes:
         key: key of the shard.
-        slice_rows: number of records in each slice, including blank lines and bad records.
+        slice_rows: number of records in each slice of the shard, including blank lines and bad records.
         num_documents: number of documents in the part (equal for all keys), including documents without tokens.
         num_blank_lines, num_rejected: number of blank lines, and number of bad records.
         num_text_bytes: size of the decompressed input in bytes.
@@ -86,7 +86,7 @@ class ShardReport:
         engine, engine_reason: name of the tokenization engine, and the reason for the choice.
         seconds: duration of the shard in seconds.
         boot_id: boot id of the machine that wrote the part; see `damaged_parts`.
-        numbers: counts that are specific to the recipe, by name.
+        numbers: counts that are specific to the recipe, by name; see `CorpusSummary.numbers`.
     """
 
     key: str
@@ -105,7 +105,7 @@ class ShardReport:
 
     @property
     def counts(self) -> Counts:
-        """The counts that a job sums over its shards, by name."""
+        """The fields of the report that a job sums over its shards (`_COUNTED`), by name."""
         return {name: getattr(self, name) for name in _COUNTED}
 
     def to_json(self) -> bytes:
@@ -127,7 +127,7 @@ def part_pair(part_prefix: str, column: int) -> str:
 
 
 def part_array(part_prefix: str, name: str, dtype: type[np.generic]) -> NDArray[Any]:
-    """Memory-maps an array of a part and closes the file: [num_skipped] for `RECORDS`, else [num_documents, 2]."""
+    """Maps an array of a part: for `RECORDS`, skipped indices, dtype[num_skipped]; else hashes, [num_documents, 2]."""
     return map_file(f"{part_prefix}.{name}").view(dtype).reshape((-1,) if name == RECORDS else (-1, 2))
 
 

@@ -52,7 +52,7 @@ class ShardedJob(ABC):
     @property
     @abstractmethod
     def shards(self) -> Sequence[Any]:
-        """All shards, in order."""
+        """All shards, in order; each has the attributes `number` and `key`."""
 
     @property
     def worker_timeout_seconds(self) -> float:
@@ -82,7 +82,7 @@ class ShardedJob(ABC):
 
     @abstractmethod
     def counts_of(self, report: Any, shard: Any) -> Counts:
-        """Returns the final counts of a finished shard."""
+        """Returns the final counts of a finished shard, as in `JobProgress.counts`."""
 
     @abstractmethod
     def location(self, shard: Any) -> str:
@@ -119,13 +119,14 @@ class Book(Protocol):
     """An object that receives the progress of each shard."""
 
     def update(self, number: int, counts: Counts, *, is_done: bool = False) -> None:
-        """Replaces the counts of the shard with index `number`."""
+        """Replaces the counts of the shard with index `number`; `is_done` counts the shard as finished."""
 
 
 class ProgressBook:
     """Sums the progress of a job over its shards, and displays it. Not thread-safe.
 
-    Displays the count named `measure` of `total` (0 if unknown); `unit` is its plural noun. Calls `show` after updates.
+    Displays the count named `measure` as a part of `total` (0 if unknown), in `unit` (a plural noun). Calls `show` with
+    a `JobProgress` after each update.
     """
 
     def __init__(
