@@ -429,14 +429,14 @@ class IndexedDataset(HasFacts):
         self._index_watch.check()
 
     def check_tokens(self, offset: int = 0, num_bytes: int | None = None) -> None:
-        """Raises a `ChangedFileError` if the index, or mapped tokens in this byte range, changed since opening."""
+        """Raises a `ChangedFileError` if the index, or mapped tokens in this byte range (default: all), changed."""
         if self._token_watch is None:
             self._token_watch = Watch([self._index_file.mapped], self.byte_source.mapped)
         self._token_watch.check_tokens(offset, self.byte_source.num_bytes if num_bytes is None else num_bytes)
 
     @cached_property
     def manifest_head(self) -> ManifestHead | None:
-        """The tokenizer and options in the manifest; None if there is no manifest. Read once, and pickled."""
+        """The tokenizer and options in the manifest; None without one. Read once, and pickled with the dataset."""
         copy = self._files.index_file() if self.is_remote else None
         return read_manifest_head(self.path_prefix, copy=copy, settings=self.object_storage)
 
@@ -798,9 +798,9 @@ _HOOKS = ("get", "__getitem__", "gather")
 
 
 def span_reader(source: Any, *, whole: bool = False) -> ReadSpans:
-    """Returns a function that reads spans: by `gather`, or one by one if a user's class overrides only `get`.
+    """Returns a function that reads spans of `source`: by `gather`, or one by one if its class overrides only `get`.
 
-    Set `whole` if all spans start at token 0: then an overridden `__getitem__` reads them, as in the reference.
+    Set `whole` if all spans start at token 0: then a class that overrides `__getitem__` reads each span with it.
     """
     found = Overrides.of(source, _HOOKS)
     hook = found.skipped("gather", *(("get", "__getitem__") if whole else ("get",)))

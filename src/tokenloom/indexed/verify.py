@@ -189,7 +189,7 @@ def check_columns(pair: IndexedDataset, *, names: Collection[str] | None = None)
 def column_problems(
     pair: IndexedDataset, *, names: Collection[str] | None = None, refuses_nan: bool = True
 ) -> Iterator[str]:
-    """Reads the columns `names` (default: all) of a pair; yields a sentence per problem (NaN if `refuses_nan`, too)."""
+    """Reads columns of a pair (default: all); yields a sentence per problem, with `refuses_nan` also for NaN."""
     try:
         chosen = [name for name in read_columns(pair) if names is None or name in names]
     except DatasetFormatError as error:

@@ -352,7 +352,7 @@ class _Joining:
         return pending
 
     def refuse_others(self) -> None:
-        """Raises an `OutputExistsError` before writing if an output of other sizes exists."""
+        """Raises an `OutputExistsError` if an output with another index header or token size exists, before writing."""
         if (path := existing_path(self.target)) is None:
             return
         try:

@@ -154,7 +154,11 @@ class PendingDataset:
 def publish_datasets(
     datasets: Sequence[PendingDataset], *, overwrite: bool, exclusive: bool = True, locks: Iterable[OutputLock] = ()
 ) -> None:
-    """Publishes all datasets or none; replaced datasets stay complete until all new ones are."""
+    """Publishes all datasets or none; replaced datasets stay complete until all new ones are.
+
+    Existing datasets are an error without `overwrite`. Locks each local dataset that `locks` does not lock already,
+    unless `exclusive` is False.
+    """
     with ExitStack() as own, ExitStack() as written:  # removes unpublished files before it releases locks
         for dataset in datasets:
             written.callback(dataset.discard)
