@@ -24,9 +24,9 @@ with suppress(OSError):
 class FileVersion(NamedTuple):  # four times as fast as a frozen dataclass, of which a start makes two per pair
     """The version of a file when it was opened.
 
-    Two versions are of one unchanged file if size and modification time are equal and, in the same `namespace`, device
-    and inode too. Some user-space filesystems renumber inodes: then `changed_ns`, which programs cannot set, must be
-    equal.
+    Two versions are of one unchanged file if size and modification time are equal. If both have the same `namespace`,
+    device and inode must be equal too, or else `changed_ns`, which programs cannot set: some user-space filesystems
+    renumber inodes.
     """
 
     device: int
