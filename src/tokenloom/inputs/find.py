@@ -397,7 +397,7 @@ def literal_folder(pattern: str) -> str:
 
 
 def matches(address: str, pattern: str) -> bool:
-    """Returns whether an address matches a glob. `**` matches any segments, `*` part of one, neither hidden names.
+    """Returns whether an address matches a glob: `**` is any segments, `*` part of one; neither matches hidden names.
 
     Example:
         >>> matches("s3://bucket/a/b/c.jsonl", "s3://bucket/**/*.jsonl"), matches("s3://bucket/a/b", "s3://bucket/*")
