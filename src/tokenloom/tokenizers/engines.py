@@ -211,7 +211,8 @@ def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Seque
     """Chooses the engine; `gigatoken` only after a comparison with the tokenizer's own library.
 
     `auto` chooses `gigatoken` for byte-level BPE (of Hugging Face or tiktoken) if it gives equal ids for hard strings
-    and for 128 K characters of `sample`; otherwise it logs a warning and chooses the tokenizer's own library.
+    and for 128 K characters of `sample`; otherwise it logs a warning and chooses the tokenizer's own library. If
+    `gigatoken` is requested, a difference is a `TokenizerError`.
     """
     truth = tokenizer.engine_name
     if requested not in ("auto", FAST_LIBRARY, truth):

@@ -190,7 +190,9 @@ class TokenRoles:
 def well_known_roles(
     path: str, ids: Mapping[str, int], *, eod: str | None = None, bos: str | None = None, pad: str | None = None
 ) -> dict[str, int]:
-    """Returns ids by role: of the tokens `eod`, `bos` and `pad`, else of the role's only well-known spelling in `ids`.
+    """Returns the ids of the roles `eod`, `bos` and `pad`: of the given token, else of a spelling in `WELL_KNOWN`.
+
+    Omits a role without a given token if `ids` has none or several of these spellings.
 
     Raises:
         TokenizerError: `ids` lacks one of the given tokens.
