@@ -452,7 +452,7 @@ def _ledger(parts: Sequence[_Part], split: int | None) -> DocumentLedger:
 
 
 def _origin_files(plan: JobPlan, output: PlannedOutput, parts: Sequence[_Part]) -> list[OriginFile]:
-    """Returns the input files of an output, with the paths of the manifest and the number of records per file."""
+    """Returns the input files of an output as `Recipe.recorded` lists them, with the number of records per file."""
     units = {file.path: plan.recipe.unit or FORMATS[file.format].unit for file in output.files}
     num_records = Counter[str]()
     for part in parts:

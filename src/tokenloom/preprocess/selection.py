@@ -99,7 +99,7 @@ def split_of(hashes: DocumentHashes, *, seed: int, shares: Sequence[float]) -> N
 
 
 def _bounds(shares: Sequence[float]) -> list[int]:
-    """Returns the start of each split but the first, in ascending order; omits empty splits that start at 2⁶⁴."""
+    """Returns the least u (see `split_of`) of each split but the first, ascending; omits empty splits at 2⁶⁴."""
     try:
         ratios = [share.as_integer_ratio() for share in shares]
     except (AttributeError, ValueError, OverflowError):  # a string, NaN, infinity

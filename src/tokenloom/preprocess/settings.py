@@ -94,7 +94,7 @@ class JobSettings(ReadLimits):
             checked_number(name, getattr(self, name), above=0)
 
     def recorded(self) -> dict[str, Any]:
-        """Returns the non-default common settings that decide the bytes, for manifests."""
+        """Returns those settings of this class that decide the bytes and differ from the default, for manifests."""
         return ReadLimits.recorded(self) | ({"document_hashes": True} if self.document_hashes else {})
 
     def of_job(self) -> dict[str, Any]:
