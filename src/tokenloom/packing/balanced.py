@@ -47,7 +47,7 @@ class CostBalancedScheduler(BasePackingScheduler):
         )
 
     def _fewest_microbatches(self, task: Task) -> Packing:
-        """Returns packs in the smallest possible number of microbatches, or in the next larger number if faster."""
+        """Returns packs in the fewest microbatches, or in the next larger number if its `slowest` is clearly lower."""
         fewest = least_microbatches(task, self.microbatch_multiple)
         best: Packing | None = None
         for num_microbatches in range(fewest, len(task.lengths) // self.dp_size + 1, self.microbatch_multiple):
@@ -70,7 +70,10 @@ class CostBalancedScheduler(BasePackingScheduler):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """The pack of each sub-sample, numbered by microbatch; `slowest` sums the costliest pack of each microbatch."""
+    """A packing: sub-sample i is in pack `pack_of[i]`; pack m × num_ranks + r is the one of rank r in microbatch m.
+
+    `slowest` is the cost of the costliest pack of each microbatch, summed over all microbatches.
+    """
 
     num_microbatches: int
     pack_of: Int64s
@@ -100,7 +103,7 @@ class Task:
         return Packing(num_microbatches=num_microbatches, pack_of=pack_of, slowest=slowest)
 
     def is_balanced(self, packing: Packing) -> bool:
-        """Returns whether the slowest ranks' cost is within `GOOD_ENOUGH` of its lower bound."""
+        """Returns whether `packing.slowest` is at most `GOOD_ENOUGH` times a lower bound of the possible values."""
         acceptable = packing.slowest / GOOD_ENOUGH
         if acceptable <= int(self.costs.sum()) / self.num_ranks:
             return True
@@ -108,7 +111,7 @@ class Task:
 
 
 def pack_to_levels(task: Task, *, widths: Int64s, levels: Int64s, bases: Int64s) -> Int64s | None:
-    """Returns the pack of each sub-sample: in balanced packs, or in tight ones if these do not fit, else None.
+    """Returns the pack of each sub-sample, balanced by cost, or filled by length if that fails; None if both fail.
 
     `widths`, `levels` and `bases` describe each microbatch, see `tokenloom.kernels.packs.pack_to_levels`.
     """

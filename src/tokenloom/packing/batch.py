@@ -25,16 +25,17 @@ class PackedSeqParams:
     """The parameters of a pack for attention, with the fields of Megatron's class of this name.
 
     Lengths and boundaries describe whole sequences, not this rank's part. All four boundary arrays include the padding
-    of each sequence. But in packs padded to a fixed shape, the first two do not, and `pad_between_seqs` is True.
+    of each sequence; but with `pad_packed_seq_alignment`, `cu_seqlens_q` and `cu_seqlens_kv` exclude it.
 
     Attributes:
         qkv_format: "thd": tokens × heads × width without a batch axis.
         cu_seqlens_q, cu_seqlens_kv, cu_seqlens_q_padded, cu_seqlens_kv_padded: int32[num_sequences + 1] tensors.
         max_seqlen_q, max_seqlen_kv: length of the longest padded sequence; length of the padded pack if
             `thd_max_packed_sequences` is set.
-        local_cp_size, cp_group: number and process group of the ranks that share this pack, if these differ by pack.
-        total_tokens: tokens of this rank, in packs padded to a shape without `thd_max_packed_sequences`.
-        pad_between_seqs: True in packs padded to a fixed shape.
+        local_cp_size, cp_group: number and process group of the ranks that share this pack, if packs differ in these.
+        total_tokens: number of tokens of this rank if `pad_packed_seq_alignment` is set and `thd_max_packed_sequences`
+            is not; else None.
+        pad_between_seqs: True if `cu_seqlens_q` and `cu_seqlens_kv` exclude padding, else None.
         cp_partition_mode: "zigzag" or "contiguous", as in `PackingConfig`.
     """
 
@@ -116,7 +117,7 @@ def cut_for_rank(
     cp_group: Any = None,
     tells_gaps: bool = False,
 ) -> tuple[Any, Any, PackedSeqParams]:
-    """Pads a pack to the shape in `settings`, if any, and cuts it for a context-parallel rank.
+    """Pads a pack if `settings` has a `pad_packed_seq_alignment`, and cuts it for a context-parallel rank.
 
     Returns the int64 indices of this rank's tokens in the padded pack, the bool padding mask of these tokens, and the
     attention parameters. With `tells_gaps`, `cu_seqlens_q` and `cu_seqlens_kv` never include padding.
@@ -218,8 +219,8 @@ def take_apart(items: Iterable[Any]) -> Iterator[SubSample]:
     An item is a mapping with the tensors of `DTYPES`, or a list of such mappings; tensors may have a leading axis of 1.
     A mapping is one sub-sample with `original_seq_len` and `padded_seq_len` (default: the length of the tensors), or
     several concatenated ones. Then `cu_seqlens` has the boundaries of the padded sub-samples, and
-    `cu_seqlens_original`, if given, those without padding. `dataset_id` is one integer, or one per sub-sample. Ignores
-    other entries.
+    `cu_seqlens_original`, if given, those without padding. `dataset_id` is one integer, or one per sub-sample. Other
+    entries of a mapping have no effect.
 
     Raises:
         InputError: a tensor is missing, or its length does not match the tokens or the boundaries.
@@ -280,7 +281,7 @@ def _row(value: Any, dtype: str, name: str) -> Any:
 
 
 def to_bytes(samples: Sequence[Mapping[str, Any]], names: Iterable[str] = DTYPES) -> Any:
-    """Concatenates the named tensors of all sub-samples, name by name, to uint8, padded to a multiple of 8 bytes."""
+    """Concatenates the named tensors of all sub-samples, name by name; returns uint8, padded to whole 8 bytes."""
     torch = require("torch", extra="torch")
     if not samples:
         return torch.empty(0, dtype=torch.uint8)
@@ -517,7 +518,7 @@ def _next_pack(place: Place, data_iterator: Iterator[Pack] | None, names: Sequen
 
 
 def refuse_iterator(place: Place, data_iterator: Any) -> None:
-    """Raises if a rank above 0 of a tensor-parallel group has an iterator, or a list with one."""
+    """Raises if a rank above 0 of a tensor-parallel group has an iterator, or a list that contains one."""
     given = data_iterator if isinstance(data_iterator, list) else [data_iterator]
     if any(iterator is not None for iterator in given):
         message = f"data iterator on rank {place.tp.rank} of a tensor-parallel group, where only rank 0 reads"

@@ -19,7 +19,8 @@ class PackingConfig:
         max_seqlen_per_dp_cp_rank: maximum tokens of a rank in a pack, including padding.
         sequence_packing_scheduler: name of a scheduler in `scheduler_map`.
         virtual_pipeline_model_parallel_size: virtual stages per rank; None for no virtual stages.
-        microbatch_group_size_per_vp_stage: divisor of the number of microbatches, with virtual stages.
+        microbatch_group_size_per_vp_stage: the scheduler makes the number of microbatches a multiple of this number, or
+            raises if it cannot; no effect without virtual stages.
         sequence_parallel: whether tensor-parallel ranks share the tokens of a pack; padded lengths are then also
             multiples of the number of these ranks.
         pipeline_model_parallel_layout: layer names of each stage, `layout[pp_rank][vp_stage]`; stages with "mtp" need
@@ -29,7 +30,8 @@ class PackingConfig:
             `max_seqlen_per_dp_cp_rank`, one shape for all packs; None for no padding.
         thd_tail_padding_policy: how to pad: "append_dummy_seq" (default) appends a dummy sequence, "extend_last"
             extends the last sequence.
-        thd_max_packed_sequences: maximum sequences of a pack, including the dummy; boundaries are padded to one more.
+        thd_max_packed_sequences: maximum sequences of a pack, including the dummy sequence; None for no limit. With
+            `pad_packed_seq_alignment`, boundary arrays are padded to `thd_max_packed_sequences + 1` elements.
         cp_partition_mode: which tokens a context-parallel rank gets: "zigzag", two chunks of each sequence, or
             "contiguous", one slice of the pack.
         packing_cost_model: cost of sub-samples, such as `PolynomialCost(linear=24576, quadratic=1)` for a hidden size
@@ -73,8 +75,8 @@ class PackingConfig:
     def of(cls, config: object, **defaults: Any) -> PackingConfig:
         """Reads the settings from the attributes of an object, such as Megatron's configuration.
 
-        `defaults` replace attributes that are missing or None. If Megatron's `cuda_graph_impl` is set, any
-        `pad_packed_seq_alignment` becomes "max".
+        `defaults` replace attributes that are missing or None. With Megatron's `cuda_graph_impl`, a
+        `pad_packed_seq_alignment` that is not None becomes "max".
         """
         if isinstance(config, cls):
             return config

@@ -2,8 +2,8 @@
 
 The scheduler fills one microbatch after another, longest sub-sample first. The longest sub-sample opens a group with
 the ranks it needs, and limits the work per rank. Each other sub-sample goes into the open or new group that keeps the
-busiest rank's work lowest; if no group fits, the sub-sample waits for the next microbatch. Idle ranks join the smallest
-groups.
+busiest rank's work lowest; if no group fits, the sub-sample waits for the next microbatch. At the end, groups with the
+fewest ranks grow until no rank is idle.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Subsamples = list[tuple[int, int]]
 
 @dataclass(slots=True)
 class Group:
-    """A pack, shared by `size` ranks; tokens per rank and attention work are rounded as in Megatron."""
+    """A pack, shared by `size` ranks; `per_rank` (tokens) and `work` (attention) are float sums as in Megatron."""
 
     size: int
     members: Subsamples = field(default_factory=list)
@@ -139,7 +139,7 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
         return [everyone], left
 
     def _widen(self, groups: list[Group]) -> bool:
-        """Widens the first of the smallest groups, repeatedly, until no rank is idle; returns False if impossible."""
+        """Repeatedly gives the first group with the fewest ranks the next size; False if some ranks must stay idle."""
         while (used := sum(group.size for group in groups)) < self.num_ranks:
             smallest = min(group.size for group in groups)
             larger = next((size for size in self.sizes if size > smallest), self.num_ranks)
@@ -149,7 +149,7 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
         return True
 
     def _cut_to_multiple(self, microbatches: list[list[Group]]) -> None:
-        """Splits microbatches, last ones first, until their number is a multiple of `microbatch_multiple`."""
+        """Splits microbatches in two, last ones first, until their number is a multiple of `microbatch_multiple`."""
         missing = -len(microbatches) % self.microbatch_multiple
         at, failed = len(microbatches) - 1, 0
         while missing:

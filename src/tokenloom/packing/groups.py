@@ -155,7 +155,7 @@ class ProcessGroups:
         dp_cp: data × context-parallel ranks, rank = dp rank * cp size + cp rank. May be None if dp or cp has one rank.
         tp: tensor-parallel ranks.
         pp: pipeline stages, in order.
-        cp_of_size: this rank's context-parallel group of each size, for schedulers with groups of several sizes.
+        cp_of_size: {size: this rank's context-parallel group}, for schedulers with groups of several sizes.
     """
 
     dp: Any = None
@@ -211,7 +211,7 @@ def _own_group(all_ranks: Sequence[Sequence[int]]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class GroupRank:
-    """The size of a group without a process group, and the rank of this process in it."""
+    """The number of ranks of a group that has no process group, and the rank of this process in it."""
 
     size: int
     rank: int
@@ -219,7 +219,10 @@ class GroupRank:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The process groups of this process. `cp_of_size` is None if unknown; `given_device` replaces their device."""
+    """The process groups of this process; `given_device` replaces the device of the groups.
+
+    `cp_of_size` is {size: context-parallel group}, or None if unknown, in which case all sizes are allowed.
+    """
 
     dp: Channel
     cp: Channel | GroupRank

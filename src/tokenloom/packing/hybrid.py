@@ -64,9 +64,11 @@ class HybridCostBalancedScheduler(BasePackingScheduler):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharing:
-    """The number of ranks that share each of the longest sub-samples, costliest first; others stay whole.
+    """The groups that share the longest sub-samples; the other sub-samples stay whole.
 
-    `least` is a lower bound of the slowest ranks' cost in all microbatches, `even_share` the mean cost of all ranks.
+    `numbers`, `sizes` and `costs` are the index, the number of ranks and the cost per rank of each shared sub-sample,
+    costliest first. `least` is a lower bound of the costliest rank's cost, summed over microbatches; `even_share` is
+    the total cost divided by the number of ranks.
     """
 
     numbers: Int64s
@@ -100,7 +102,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """A plan: the groups of each step, the packs of whole sub-samples, and the sum of the slowest ranks' costs."""
+    """The groups of each step, the packs of whole sub-samples, and each step's largest cost per rank, summed."""
 
     steps: list[Step]
     whole: Int64s
@@ -145,7 +147,7 @@ class HybridBatch:
         return scaled_costs(checked_costs(self.scheduler.cost_model, lengths, size), self._exponent)
 
     def promising_first(self) -> Iterator[Sharing]:
-        """Yields sharings: first those with `least` close to the smallest `even_share`, then the others by `least`."""
+        """Yields sharings: first if `least` is close to the smallest `even_share` so far; the others later, by `least`."""
         others: list[Sharing] = []
         even_share = float("inf")
         for sharing in self._sharings():
@@ -157,7 +159,7 @@ class HybridBatch:
         yield from sorted(others, key=lambda other: other.least)
 
     def _sharings(self) -> Iterator[Sharing]:
-        """Yields different sharings: for each cost limit, highest first, one as is and some with wider first groups."""
+        """Yields different sharings: of `_sizes_within` each cost limit, highest first, and of `_first_widened`."""
         num_long = int(np.count_nonzero(self.needs > 1))
         alone = self.costs(1)
         full = int(self._costs_of(np.minimum(self.lengths[:1], self.capacity), 1)[0])
@@ -173,7 +175,7 @@ class HybridBatch:
                     yield self._sharing(variant)
 
     def _sizes_within(self, limit: float, count: int) -> Int64s:
-        """Returns group sizes of the `count` longest sub-samples: the smallest within cost `limit`, or cheapest."""
+        """Returns group sizes of the `count` longest sub-samples: the smallest with cost <= `limit`, or cheapest."""
         known = self.sizes if self.capacity > 1 else (1,)
         sizes = np.array(known, dtype=np.int64)
         table = np.stack([self.costs(size, count) for size in known])
@@ -218,7 +220,7 @@ class HybridBatch:
         )
 
     def groups_and_packs(self) -> Placed | None:
-        """Returns the best plan of groups and packs of whole sub-samples; None if every such plan leaves ranks idle."""
+        """Returns the plan with the lowest `slowest` of those tried; None if every plan leaves ranks idle."""
         tried: list[Placed] = []
         for sharing in self.promising_first():
             placed = self._pack_beside(sharing)
@@ -287,7 +289,7 @@ class HybridBatch:
         return [step for _, step in sorted(levels, key=lambda one: -one[0])]
 
     def _fill(self, steps: Sequence[Step], num_shared: int, most: int) -> Int64s:
-        """Moves up to `most` whole sub-samples into groups cheaper than their step, longest first; returns the rest."""
+        """Adds up to `most` whole sub-samples, longest first, to groups cheaper than their step; returns the others."""
         free = list(range(num_shared, len(self.lengths)))
         for step in steps:
             level = step.level

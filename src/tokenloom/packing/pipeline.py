@@ -54,7 +54,7 @@ def run_pipeline(
     *,
     sums_padding: bool = False,
 ) -> Wrapped:
-    """Does the work of `wrap_data_iterator` with a given scheduler; `sums_padding` includes padding in the sums."""
+    """Does the work of `wrap_data_iterator` with a given scheduler; `sums_padding` adds padding to the sums."""
     settings = PackingConfig.of(config)
     stages = settings.stages_with_tokens(pp_rank=place.pp.rank, pp_size=place.pp.size)
 
@@ -180,7 +180,8 @@ def describe(plan: PackPlan, *arrays: Int64s) -> str:
 class GlobalBatch:
     """The sub-samples that this rank fetched, and the lengths and sources of all sub-samples, int64[num_subsamples].
 
-    Ids count from data-parallel rank 0 on; rank r has the ids [offsets[r], offsets[r + 1]). Source -1 is unknown.
+    Ids count from data-parallel rank 0 on; rank r has the ids [offsets[r], offsets[r + 1]). `sources` are the values of
+    `dataset_id`, -1 if unknown.
     """
 
     samples: list[SubSample]
@@ -268,7 +269,7 @@ def exchange_samples(fetched: GlobalBatch, wanted: Sequence[Int64s], dp: Channel
 def broadcast_to_stages(
     packs: list[Pack] | None, numbers: tuple[int, int, int], pp: Channel, dev: Any
 ) -> tuple[list[Pack], tuple[int, int, int]]:
-    """Sends metadata and `numbers` of the first stage to all others; returns them on stages without packs (None)."""
+    """Returns the packs and `numbers` of this stage; if `packs` is None, metadata and numbers of the first stage."""
     if pp.size <= 2:
         assert packs is not None
         return packs, numbers

@@ -1,8 +1,8 @@
 """Prefix trees of sequences: packs that store and compute shared prefixes once, balanced over ranks.
 
 A forest is stored as two numbers per sequence, in depth-first order: the length, and the number of tokens shared with
-the previous sequence. Consecutive sequences cost the first one and the unshared tokens of the others. So a piece of a
-tree is a range of sequences; splitting a range repeats the prefix that the second half shared.
+the previous sequence. Consecutive sequences cost all tokens of the first one and the unshared tokens of the others. So
+a piece of a tree is a range of sequences; splitting a range repeats the prefix that the second half shared.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class PrefixPack:
         tokens: int64[T]; 0 in the padding at the end.
         position_ids: int64[T], counted from 0 in each sequence by default.
         tree_in: int32[T], index of each token in the whole row.
-        tree_out: int32[T], end (exclusive) of the indices that see the token.
+        tree_out: int32[T], end (exclusive) of the indices of the tokens that attend to the token.
         num_tokens: tokens without padding.
         path_offsets: int64[num_sequences + 1], boundaries of the sequences in all arrays [P].
         places: int64[P], index in `tokens` of each token of each sequence.
@@ -441,13 +441,13 @@ def pack_prefixes(
         labels, loss_weights, position_ids, columns: values of the sequences, see `PrefixPack.of`.
         dp_rank, dp_size: this data-parallel rank, and the number of data-parallel ranks.
         cp_size: context-parallel ranks that share a pack; `pack.part` returns the tokens of one rank.
-        microbatch_multiple: divisor of the number of microbatches.
-        pad_to: multiple to which the tokens of a rank are padded, a divisor of `max_tokens`; "max" for equal shapes.
+        microbatch_multiple: the number of microbatches is a multiple of this number.
+        pad_to: multiple to which the tokens of a rank are padded, a divisor of `max_tokens`; "max" for `max_tokens`.
         block_size: tokens per block that is assigned to a context-parallel rank, a divisor of `max_tokens`.
         cost_model: cost of sequences; None for attention work only.
 
     Raises:
-        ConfigError: a sequence is longer than a pack, there are too few, or values do not match the sequences.
+        ConfigError: a sequence is longer than a pack, there are fewer sequences than packs, or values do not match.
         InputError: a weight is not finite.
     """
     scheduler = PrefixTreeScheduler(max_tokens, cp_size, dp_size, microbatch_multiple, cost_model=cost_model)
@@ -514,7 +514,7 @@ class PrefixTreeScheduler(CostBalancedScheduler):
         return replace(plan, ids=forest.order[plan.ids])
 
     def _candidates(self, costs: _ForestCosts) -> Iterator[tuple[Int64s, int]]:
-        """Yields (pack of each sequence, number of microbatches) for whole trees, one range per pack, then pieces."""
+        """Yields (pack of each sequence, number of microbatches) of plans: whole trees, one range per pack, pieces."""
         columns = (costs.lengths, costs.shared, costs.alone, costs.prefix)
         multiple = self.dp_size * self.microbatch_multiple
         fewest = max(-(-int((costs.lengths - costs.shared).sum()) // (self.max_tokens * multiple)), 1)

@@ -32,8 +32,8 @@ class DpBalancedScheduler(BasePackingScheduler):
     """A scheduler that fills packs in order, regardless of cost, like Megatron's.
 
     To make the number of packs a multiple of `dp_size` (times `microbatch_group_size_per_vp_stage`), single sub-samples
-    at the end of the last packs move into packs of their own. (Megatron up to release 0.19 moves none from the first
-    pack and fails in more cases than its development branch and this class.)
+    at the end of the last packs move into packs of their own. (Megatron's releases up to 0.19 never move one
+    from the first pack, so they raise for batches that its development branch and this class can plan.)
 
     Example:
         >>> DpBalancedScheduler(8, cp_size=1, dp_size=2).plan([5, 3, 4, 4, 6]).assignments
@@ -171,7 +171,7 @@ def wrap_dataset(
         positions: int64[num_microbatches * dp size * micro_batch_size], the positions of the global batch in the order
             of the run, the same on every rank.
         config, pg_collection: see `wrap_data_iterator`; the errors are the same, too.
-        micro_batch_size: number of consecutive positions per data-parallel rank, as in `MegatronPretrainingSampler`.
+        micro_batch_size: number of consecutive positions that each data-parallel rank gets in turn.
 
     Raises:
         DatasetFormatError: a sample has another length than `dataset.lengths` returns.
