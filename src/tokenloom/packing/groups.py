@@ -219,10 +219,7 @@ class GroupRank:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The process groups of this process; `given_device` replaces the device of the groups.
-
-    `cp_of_size` is {size: context-parallel group}, or None if unknown, in which case all sizes are allowed.
-    """
+    """The process groups of this process. `cp_of_size` None allows all sizes; `given_device` replaces `dp.device`."""
 
     dp: Channel
     cp: Channel | GroupRank

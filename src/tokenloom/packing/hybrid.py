@@ -147,7 +147,7 @@ class HybridBatch:
         return scaled_costs(checked_costs(self.scheduler.cost_model, lengths, size), self._exponent)
 
     def promising_first(self) -> Iterator[Sharing]:
-        """Yields sharings: first if `least` is close to the smallest `even_share` so far; the others later, by `least`."""
+        """Yields sharings whose `least` is close to the smallest `even_share` so far, then the others by `least`."""
         others: list[Sharing] = []
         even_share = float("inf")
         for sharing in self._sharings():

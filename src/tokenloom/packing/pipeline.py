@@ -180,8 +180,7 @@ def describe(plan: PackPlan, *arrays: Int64s) -> str:
 class GlobalBatch:
     """The sub-samples that this rank fetched, and the lengths and sources of all sub-samples, int64[num_subsamples].
 
-    Ids count from data-parallel rank 0 on; rank r has the ids [offsets[r], offsets[r + 1]). `sources` are the values of
-    `dataset_id`, -1 if unknown.
+    Ids count from data-parallel rank 0 on; rank r has ids [offsets[r], offsets[r + 1]). Unknown sources are -1.
     """
 
     samples: list[SubSample]
