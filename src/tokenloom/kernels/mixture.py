@@ -24,7 +24,7 @@ class _Dealt:
     _native: _native.Mixture | _native.MixedStage
 
     def locate(self, places: Int64s) -> tuple[Int32s, Int64s]:
-        """Returns the leaf and the sample number within the leaf: int32[num_places], int64[num_places].
+        """Returns the leaf and the sample number in the leaf of each place: int32[num_places], int64[num_places].
 
         `places` are positions of a `Mixture`, or offsets of a `MixedStage`.
 
@@ -69,7 +69,7 @@ class Mixture(_Dealt):
         return self._native.num_leaves
 
     def positions(self, leaves: Int32s, takes: Int64s) -> Int64s:
-        """Returns the position of sample `takes[i]` of leaf `leaves[i]`, -1 from 2**62 on: int64[num_samples].
+        """Returns the position of sample `takes[i]` of leaf `leaves[i]`, int64[num_samples]; -1 if above 2**62 - 1.
 
         Raises:
             IndexError: a leaf does not exist, or a sample number is negative.
@@ -110,7 +110,7 @@ class MixedStage(_Dealt):
         return self._native.size
 
     def offsets(self, leaves: Int32s, takes: Int64s) -> Int64s:
-        """Returns the offset of sample `takes[i]` of leaf `leaves[i]`, -1 beyond the stage: int64[num_samples].
+        """Returns the offset of sample `takes[i]` of leaf `leaves[i]`, int64[num_samples]; -1 if not in the stage.
 
         Raises:
             IndexError: a leaf does not exist, or a sample number is negative.

@@ -37,7 +37,7 @@ def pack_documents(
         documents: indices into `lengths` of the documents to pack; of equal lengths, the first is packed first.
         sequence_length, extra: tokens per sample; tokens that a sample reads beyond them, 0 or 1.
         most_pieces: maximum number of pieces in a pack; None for no limit.
-        first_piece: index of the first piece.
+        first_piece: index, over all calls, of the first piece of this call; `packs` count from it.
         packs: [num_packs], filled with the index of the first piece of each pack.
         pieces: [num_pieces, 2], of the dtype of `packs`, filled with (document, start) of each piece.
 
@@ -84,8 +84,8 @@ def pack_to_levels(
         costs: int64[num_subsamples], in descending order, with a sum below 2**61.
         capacity, most_items: maximum tokens and sub-samples of a pack, at least 1.
         widths: int64[num_steps], packs per step; their sum is at most the number of sub-samples.
-        levels: int64[num_steps], existing cost of each rank in a step, in descending order.
-        bases: int64[num_steps], existing cost of all ranks in a step together.
+        levels: int64[num_steps], cost that the costliest rank of each step already has, in descending order.
+        bases: int64[num_steps], cost that all ranks of each step together already have.
         num_ranks: ranks of a step, including ranks without a pack.
         by_length: ignore costs and fill packs one after another, longest sub-samples first, for the fewest packs.
         short_first: how many short sub-samples each pack gets first, in quarters of the mean number, 0 to 4.
