@@ -72,7 +72,10 @@ EIGHT = topology_of((0, 8), (80, 12), micro=4, ranks=2)  # the second size is no
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda: topology_of((0, 4)).ranks(np.array([0])), "ranks are unknown\nhint: pass `micro_batch_size`"),
+        (
+            lambda: topology_of((0, 4)).ranks(np.array([0])),
+            "without `micro_batch_size` and `data_parallel_size`\nhint: pass both to",
+        ),
         (lambda: topology_of((0, 4), micro=2), "`micro_batch_size` and `data_parallel_size`: pass both or neither"),
         (lambda: topology_of((0, 4), micro=2, ranks=0), "data_parallel_size"),
         (lambda: topology_of((0, 4)).steps(np.array([5, -3])), "positions must be 0 or more, got -3"),

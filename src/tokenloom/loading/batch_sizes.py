@@ -121,8 +121,8 @@ class BatchSizeSchedule(BatchSizes):
         """Parses a schedule such as "0:768 250B:1536".
 
         Each item is a threshold, a colon, and the global batch size from that threshold on; blanks or commas separate
-        items. Suffixes K, M, B (or G) and T are powers of 1000. As in Megatron, thresholds count tokens if
-        `sequence_length` is given, rounded down to whole samples; otherwise they count samples and have no suffix.
+        items. Suffixes K, M, B (or G) and T are powers of 1000. Thresholds count tokens, rounded
+        down to whole samples, if `sequence_length` is given; otherwise they count samples and must not have a suffix.
 
         Args:
             text: the schedule.
@@ -275,7 +275,7 @@ class Topology:
         return micro_batches, within // micro_batch_size
 
     def _phases(self, positions: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-        """Returns first step, first position and batch size of each position's phase, and the offset in the phase."""
+        """Returns each position's phase (first steps, first positions, batch sizes) and its offsets in the phase."""
         positions = np.asarray(positions, dtype=np.int64)
         if (least := positions.min(initial=0)) < 0:
             raise ConfigError(f"positions must be 0 or more, got {least}")
@@ -288,7 +288,8 @@ class Topology:
     def _required_sizes(self) -> tuple[int, int]:
         if self.micro_batch_size is None or self.data_parallel_size is None:
             raise ConfigError(
-                "ranks are unknown", hint="pass `micro_batch_size` and `data_parallel_size` to `Topology`"
+                "cannot compute ranks or micro-batches without `micro_batch_size` and `data_parallel_size`",
+                hint="pass both to `Topology`",
             )
         return self.micro_batch_size, self.data_parallel_size
 

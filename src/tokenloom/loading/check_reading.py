@@ -35,7 +35,7 @@ _HINT = "check disk, memory and caches of these ranks, and resume from the previ
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRange:
-    """The batches of one rank while all ranks read positions [start, stop); `sums` are their digests, uint64[n, 2]."""
+    """The batches of one rank while all ranks read positions [start, stop); `sums`: a digest per batch, uint64[n, 2]."""
 
     sampler: Any
     start: int
@@ -91,7 +91,7 @@ class BatchDigests:
 
     @property
     def total(self) -> ReadingDigest:
-        """The digest of all batches since the loader started or resumed."""
+        """The digest of all batches of this rank since the loader started or resumed."""
         if not self.enabled:
             raise ConfigError("the loader has no digest", hint="create it with `digest=True`")
         if not self._has_tokens:
@@ -100,7 +100,7 @@ class BatchDigests:
         return self._checked + total_of(self._sums)
 
     def unchecked(self) -> BatchRange:
-        """Returns the batches since the last check."""
+        """Returns the batches of this rank since the last check."""
         _ = self.total  # raises without digests
         sampler = in_order(self.sampler, self.dataset)
         if not isinstance(self.sampler, DataParallelSampler):
@@ -128,14 +128,14 @@ class BatchDigests:
         return "-" if order is None else name_of_run(order.order_state(0)["run"])
 
     def mark_checked(self, digest: RangeDigest) -> None:
-        """Marks all batches as checked; `digest` is the digest of all ranks."""
+        """Marks all batches as checked; `digest` is the digest of all ranks up to here."""
         self.before = digest
         self._num_checked += self._sums.num_batches
         self._checked += total_of(self._sums)
         self._sums = DigestSums()
 
     def global_digest(self) -> RangeDigest | None:
-        """Returns the digest of all ranks; None if unknown: several ranks know it only right after a check."""
+        """Returns the digest of all ranks; None if unknown, as it is with several ranks, except right after a check."""
         has_state = isinstance(self.sampler, DataParallelSampler) and is_in_order(self.sampler)
         if not self.enabled or not self._has_tokens or not has_state:
             return None
@@ -234,7 +234,11 @@ def check_reading(loader: Any, *, reread: Literal["now", "never"] = "now", num_t
 
 
 def _compare(records: list[Record]) -> list[Record]:
-    """Returns per rank: the total digest, the data-parallel ranks whose replicas differ, and the one to reread."""
+    """Returns a dict for each rank; all dicts are empty if no rank has a loader.
+
+    `batches` is the number of batches, `read` the digest of all ranks, and `suspects` are the data-parallel ranks whose
+    replicas differ. `target`, which not all ranks have, is the data-parallel rank to reread.
+    """
     readers = {rank: record for rank, record in enumerate(records) if "rank" in record}
     if not readers:
         return [{} for _ in records]
@@ -340,7 +344,7 @@ def _hex(sums: NDArray[np.uint64]) -> str:
 
 
 def _meet(step: str, work: Callable[[], Record], decide: Decision) -> Record:
-    """Calls `decide` with the records of all ranks, or of this process alone; returns the answer for this rank."""
+    """Calls `decide` with the results of `work` on all ranks, or in a single process; returns this rank's answer."""
     if (meeting := current_meeting()) is None:
         return decide([work()])[0]
 

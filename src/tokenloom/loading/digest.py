@@ -213,7 +213,7 @@ def _digests(dataset: Any, positions: Any) -> NDArray[np.uint64]:
 
 
 def _batches_of(dataset: Any, positions: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Yields `positions` in batches: equally long samples, up to about 2**19 tokens, or 16 if lengths are unknown."""
+    """Yields batches of equally long samples, up to about 2**19 tokens; of 16 samples if lengths are unknown."""
     for start in range(0, len(positions), _LOCATED_AT_ONCE):
         part = positions[start : start + _LOCATED_AT_ONCE]
         if not isinstance(dataset, KnowsLengths) or hasattr(dataset, "datasets"):  # samples of a blend have one length

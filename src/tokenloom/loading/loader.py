@@ -35,8 +35,8 @@ def build_dataloader(
     """Returns a `torch.utils.data.DataLoader` that yields one dict of tensors per micro-batch.
 
     One kernel call fills a batch, without collating samples. Batches have the sampler's order for any number of
-    workers; to resume, pass a sampler with the consumed samples. Data in object storage are prefetched, see
-    `loader_statistics`.
+    workers; to resume, pass a sampler created with the number of consumed samples. Data in object storage are
+    prefetched, see `loader_statistics`.
 
     Workers send batches through torch's queue. `ThreadLoader` needs no queue and is several times as fast: prefer it
     unless your own Python code keeps a core busy.

@@ -98,7 +98,7 @@ Losses = dict[int, dict[int, float]]
 def read_losses(path: str, positions: Iterable[int]) -> Losses:
     """Returns the last recorded losses at `positions` as {position: {document: loss}}.
 
-    Document -1 is the whole sample. Leaves out positions without a record, and truncated records.
+    Documents count from 0 in a sample; -1 is the whole sample. Leaves out truncated records and missing positions.
 
     Raises:
         DatasetNotFoundError: the folder does not exist.
@@ -181,9 +181,10 @@ def span_losses(run: Run, path: str, positions: Iterable[int]) -> dict[tuple[int
 
 
 class JsonLinesWriter:
-    """A writer that appends numbers of a training loop to a file, one JSON line per call, from one rank.
+    """A writer that appends numbers of a training loop to a file, one JSON line per call; use it on one rank only.
 
-    `tokenloom report --statistics FILE` plots the numbers over the steps, `tokenloom explore --follow FILE` live.
+    `tokenloom report --statistics FILE` plots the numbers over the steps; `tokenloom explore --follow FILE` plots
+    them while they are written.
 
     Example:
         >>> import tempfile

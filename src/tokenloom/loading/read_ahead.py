@@ -35,7 +35,7 @@ class AnnouncedBatch(list[Any]):
 class AnnouncingSampler:
     """A sampler that adds to each batch the later batches that its worker must announce.
 
-    Each worker announces `num_ahead` batches; None for 1024 samples, but at least 16 batches, over all workers.
+    Each worker announces `num_ahead` batches; None divides 1024 samples, but at least 16 batches, among the workers.
     """
 
     def __init__(self, sampler: Iterable[Batch], *, num_workers: int, num_ahead: int | None = None) -> None:

@@ -1,9 +1,9 @@
-"""Detects ranks that read another mixture than the blend's, because sampler and blend have matching periods.
+"""Detects data-parallel ranks whose mixture differs from the blend's, as sampler and blend have matching periods.
 
 `MegatronPretrainingSampler` gives each of R ranks every R-th micro-batch of B samples: its period is B * R. The order
-of a blend is nearly periodic, too. If one period divides the other, some ranks read more of one dataset than others, as
-in Megatron. Each global batch, and so each gradient, has the right mixture, but statistics per rank or micro-batch
-(balance of experts, losses averaged per micro-batch, lengths) are biased.
+of a blend is nearly periodic, too. If one period divides the other, a dataset may have a larger share on one rank than
+on another rank; this also happens in Megatron. Each global batch, and so each gradient, has the right mixture, but
+statistics per rank or micro-batch (balance of experts, losses averaged per micro-batch, lengths) are biased.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def resonance_of_weights(
 ) -> Resonance | None:
     """Returns the dataset whose share differs most between ranks in Megatron's order of a blend; takes milliseconds.
 
-    Returns None unless a rank's share differs from the blend's in the same direction in both halves of the tested
-    positions, by more than chance. `num_samples` is the length of the blend; None for a blend of any length.
+    Returns None unless the share of a dataset on a rank differs from its share of the blend, by more than chance and in
+    the same direction in both halves of the tested positions. `num_samples` limits these to the length of the blend.
     """
     period, num_ranks = micro_batch_size * data_parallel_size, data_parallel_size
     count = min(max(_SAMPLES_PER_RANK * num_ranks, _LEAST_SAMPLES), _MOST_SAMPLES)

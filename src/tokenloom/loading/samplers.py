@@ -110,7 +110,7 @@ class MegatronPretrainingSampler(DataParallelSampler):
             yield list(range(chunk, min(chunk + self.micro_batch_times_data_parallel_size, stop))[first:last])
 
     def get_start_end_idx(self) -> tuple[int, int]:
-        """Returns this rank's half-open range of indices in a chunk; subclasses may override this."""
+        """Returns (start, stop), the range of this rank's indices in a chunk; subclasses may override this."""
         first = self.data_parallel_rank * self.micro_batch_size
         return first, first + self.micro_batch_size
 

@@ -37,7 +37,7 @@ _LEAST_AHEAD, _MOST_AHEAD, _AHEAD_BYTES = 4, 16, 8 << 20  # default bounds of ba
 
 @dataclass(slots=True)
 class DataWait:
-    """The time that a training loop waited for batches: for the last one, for all, and for the slowest."""
+    """The seconds that a training loop waited for batches: for the last one, for all, and for the slowest one."""
 
     num_batches: int = 0
     last_seconds: float = 0.0
@@ -52,7 +52,7 @@ class DataWait:
 
 
 class BatchBuffers:
-    """Memory for batches: new arrays for each batch, or a ring where batch n + num_slots overwrites batch n.
+    """Memory for batches: new arrays for each batch, or with `num_slots` a ring where batch n + num_slots overwrites n.
 
     A full ring allocates nothing; new memory costs a page fault per 4096 bytes. Threads may fill batches in parallel.
     """
@@ -261,7 +261,7 @@ class ThreadLoader:
 
     @property
     def digest(self) -> ReadingDigest:
-        """The digest of all batches yielded since this loader started or resumed."""
+        """The digest of all batches that this loader has yielded since it started or resumed."""
         return self.read.total
 
     def __len__(self) -> int:
