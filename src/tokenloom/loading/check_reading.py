@@ -35,7 +35,7 @@ _HINT = "check disk, memory and caches of these ranks, and resume from the previ
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRange:
-    """The batches of one rank while all ranks read positions [start, stop); `sums`: a digest per batch, uint64[n, 2]."""
+    """One rank's batches while all ranks read positions [start, stop); `sums` has a digest per batch, uint64[n, 2]."""
 
     sampler: Any
     start: int

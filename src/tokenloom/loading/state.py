@@ -36,8 +36,8 @@ def loader_state(dataset: Any, consumed_samples: int) -> dict[str, Any]:
     """Returns the state of a run after all ranks consumed `consumed_samples`, the same on every rank.
 
     It is an `order_state` (see `KnowsOrder`) with a `version`. The state of a `ThreadLoader` also has `read`, the
-    digest of all ranks, if known. With torch's DataLoader, count the samples of your batches; to resume, pass the result of
-    `consumed_of_state` to the sampler.
+    digest of all ranks, if known. With torch's DataLoader, count the samples of your batches; to resume, pass the
+    result of `consumed_of_state` to the sampler.
     """
     consumed = checked_integer("consumed_samples", consumed_samples, at_least=0)
     if (order := order_of(dataset)) is None:

@@ -219,7 +219,7 @@ class GroupRank:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The process groups of this process. `cp_of_size` None allows all sizes; `given_device` replaces `dp.device`."""
+    """The process groups of this process. `cp_of_size` None allows all sizes; `given_device` overrides `device`."""
 
     dp: Channel
     cp: Channel | GroupRank
