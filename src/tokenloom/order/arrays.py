@@ -82,7 +82,7 @@ class DataOrigin(Protocol):
 
     @property
     def identity(self) -> Identity | None:
-        """A function that returns a dict that identifies the data; None if the cache key identifies the data."""
+        """A function that returns a dict that identifies the data; None if the cache key alone identifies them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

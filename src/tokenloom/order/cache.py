@@ -233,7 +233,7 @@ class IndexCache:
 
 
 def _compare(path: str, recorded: Any, found: Mapping[str, Any], names: Iterable[str] | None = None) -> None:
-    """Raises if recorded values differ from the values found; `names` limits the comparison."""
+    """Raises if recorded values differ from the values found; compares only the keys `names`, or all for None."""
     if not isinstance(recorded, dict):
         raise IndexCacheError(f"`{path}` has no record of data and arrays", hint=_REMOVE)
     for name in sorted({*recorded, *found} if names is None else names):
@@ -325,7 +325,7 @@ def _cache_errors() -> Iterator[None]:
 
 
 def is_small(array: NDArray[Any]) -> bool:
-    """Returns whether to copy an array to memory: a process may map few files, but have 10,000 datasets."""
+    """Returns whether to copy an array to memory, as a process with 10,000 datasets cannot map all of their files."""
     return array.nbytes <= _SMALL_BYTES
 
 
@@ -335,7 +335,7 @@ def array_checksum(array: NDArray[Any]) -> str:
 
 
 def array_hash(array: NDArray[Any]) -> str:
-    """Returns a hash of pieces of a large array, or of all bytes of a small one."""
+    """Returns a hash of a few pieces of a large array, or of all bytes of a small one."""
     return sampled_hash(array.reshape(-1).view(np.uint8))
 
 

@@ -81,7 +81,7 @@ class WalkOrder:
         return found.documents, found.row_offsets
 
     def occurrences(self, walks: NDArray[np.int64], documents: NDArray[np.int64]) -> Occurrences:
-        """Finds all spans of documents in walks, sorted by walk; takes 2 us per walk and 1 ns per 1,024 documents.
+        """Finds all spans of `documents` in `walks`, sorted by walk; takes 2 us per walk and 1 ns per 1,024 documents.
 
         Args:
             walks: int64[num_walks], numbers of added walks.
