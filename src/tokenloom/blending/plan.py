@@ -87,7 +87,7 @@ class SplitPlan:
         num_samples: number of samples that the build creates.
         num_tokens: number of tokens in one epoch of all datasets together.
         datasets: the datasets, in the order of the blend.
-        problems: reasons why the build will fail or the split will be empty.
+        problems: a `Problem` for each dataset with too few samples; empty if there is none.
     """
 
     split: Split
@@ -133,7 +133,7 @@ class BuildPlan(HasFacts):
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """The problems of all splits."""
+        """One `Problem` for each dataset and split with too few samples; empty if there is none."""
         return tuple(problem for split in self.splits if split is not None for problem in split.problems)
 
     @property
@@ -311,7 +311,7 @@ def _problem(quota: Quota, number: int, dataset: DatasetPlan, epochs: Epochs) ->
 
 
 def sizes_read_once(config: BlendedMegatronDatasetConfig) -> list[int | None]:
-    """Returns, per split of a weighted `blend`, the largest size for which no dataset is read more than once."""
+    """Returns, per split of a weighted `blend`, the largest size that reads no dataset twice; None without data."""
     prefixes, weights = cast(Blend, config.blend)
     assert weights is not None
     shares = normalize(weights)

@@ -31,7 +31,7 @@ class Quota:
             "proportional" for a blend by the lengths of the datasets.
         prefixes: prefixes of the datasets; (None,) for mock data.
         weights: configured weights; None if they are not configured or have no effect.
-        bounds: interval within [0, 1] of the elements of each dataset that the split reads.
+        bounds: interval within [0, 1]: the part of the elements of each dataset that the split reads.
         size: minimum number of samples of the split; None for one epoch.
         num_samples: minimum number of samples per dataset; None for one epoch.
     """
