@@ -44,7 +44,8 @@ class MegatronDataset(HasFacts, HasHooks, ABC):
     Works as a map-style dataset of torch, but does not inherit from torch: importing tokenloom needs no torch.
 
     A subclass implements the four methods of the example; `BlendedMegatronDatasetBuilder` and `BlendedDataset` then
-    split, size and blend it. It must have at least `num_samples` samples. Add settings in a subclass of the config.
+    split, size and blend it. Each dataset must have at least `num_samples` samples. To add settings, derive a class
+    from the config.
 
     Example:
         >>> import os, tempfile
@@ -228,8 +229,8 @@ def open_pair(path: str, config: BlendedMegatronDatasetConfig, **options: Any) -
 class PairOrigin:
     """The `DataOrigin` of index arrays that are built from one low-level dataset.
 
-    `further` has settings that determine the arrays but are not in the cache key. `identify` replaces
-    `dataset_identity`.
+    `further` has settings that determine the arrays but are not in the cache key. `identify`, if given, returns the
+    identity instead of `dataset_identity`.
     """
 
     dataset: Any

@@ -116,9 +116,9 @@ def weight_of(entry: str, row: int, where: str) -> float | None:
 def warn_of_duplicates(
     blends: Sequence[tuple[str, Blend]], *, same: Callable[[str], str] = prefix_of, again: bool = False
 ) -> None:
-    """Warns about data that appear twice in `blends`, a list of (name, blend), at the caller's line outside tokenloom.
+    """Warns about data that appear twice in `blends`, a list of (name, blend); blames the line that called tokenloom.
 
-    `same` maps all names of the same data to one name. With `again`, earlier warnings are repeated.
+    `same` maps all prefixes of the same data to one name. `again` warns even if these blends were warned about before.
     """
     seen: dict[str, str] = {}
     marks = {hash(tuple(prefixes)) for _, (prefixes, _) in blends}

@@ -67,7 +67,7 @@ class SampleColumns:
         return [(each.native, out[name]) for name, each in self._chosen.items()]
 
     def fill(self, spans: SpanBatch, out: Sample, rows: Int64s | None, length: int) -> None:
-        """Fills rows of `out` from spans, for tokens that are not memory-mapped."""
+        """Fills the columns in `rows` of `out` (None: all rows) from spans, for tokens that are not memory-mapped."""
         for native, array in self.arrays(out):
             native.fill(spans.documents, spans.starts, spans.lengths, spans.row_offsets, rows, length, array)
 

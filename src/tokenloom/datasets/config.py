@@ -103,8 +103,8 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
             library), or any `TokenizerLike`.
         mid_level_dataset_surplus: fraction of extra samples built per dataset beyond the samples a blend needs.
         allow_ambiguous_pad_tokens: mask the pad id even if another special token has the same id and is masked too.
-        fast_cache_load: assume that all caches exist.
-        defer_npy_index_mmap: open cached indices when the first sample is read.
+        fast_cache_load: raise if an index is not in the cache, instead of building it.
+        defer_npy_index_mmap: open cached indices when the first sample is read; raise if they are not in the cache.
         mixing_block: number of consecutive blend positions shuffled among themselves, such as 1024. 1 keeps the
             reference's order, which is periodic: single ranks may then see mixtures that differ from the blend.
         extend_short_datasets: build more epochs of a dataset that has too few samples for a blend, instead of raising.

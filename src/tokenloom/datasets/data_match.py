@@ -62,7 +62,7 @@ _READABLE: dict[Kind, tuple[Kind, ...]] = {
 
 
 def kind_mismatch(pair: IndexedDataset, reads: Kind, *, reads_roles: bool = False) -> tuple[Kind, str] | None:
-    """Returns the kind of a pair and a message if a reader of `reads` cannot read it; None if it can, or unknown.
+    """Returns (kind of the pair, message) if a class that reads `reads` cannot read it; None if it can or is unknown.
 
     With `reads_roles`, a pair without a manifest also counts as conversations if it has roles; costs one request.
     """
@@ -76,7 +76,7 @@ def kind_mismatch(pair: IndexedDataset, reads: Kind, *, reads_roles: bool = Fals
 
 
 def check_kind(dataset: Any, config: BlendedMegatronDatasetConfig, *, name: str, reads: Kind) -> None:
-    """Raises or warns if a low-level dataset is not of the kind that a class reads."""
+    """Raises unless a class can read a low-level dataset of this kind; only warns if `config` or the kind allow it."""
     pair = pair_of(dataset)
     if pair is None or (found := kind_mismatch(pair, reads)) is None:
         return
@@ -125,7 +125,7 @@ def _warn_once(
 
 
 def check_tokenizer(dataset: Any, config: BlendedMegatronDatasetConfig, *, name: str) -> None:
-    """Raises or warns if the manifest says that a tokenizer other than the config's made a low-level dataset."""
+    """Raises, or warns if `config` allows it, if the manifest says that another tokenizer made the data."""
     pair = pair_of(dataset)
     if config.tokenizer is None or pair is None:
         return

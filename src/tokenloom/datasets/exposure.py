@@ -167,7 +167,7 @@ _dtype_code = cache(DType.code_from_dtype)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exposure:
-    """Masks, bool[count], of the conversations of a split that are dropped, one mask per reason.
+    """Masks, bool[count], of the conversations of a split that are dropped: one mask per reason to drop them.
 
     Conversations in no mask are in samples. `shares` are int64[count, 5], see `SplitConversations.shares`.
     """
@@ -215,7 +215,10 @@ class SplitConversations:
         return len(self.data)
 
     def kept(self) -> tuple[NDArray[Any], NDArray[np.int32]]:
-        """Returns the conversations to use, integers[count], and their numbers of slots, int32[count]; may warn."""
+        """Returns the conversations to use, integers[count], and the number of slots of each, int32[count].
+
+        Warns if conversations have no token to train on; raises ConfigError if these, or long ones, are set to "error".
+        """
         exposure = self.exposure()
         self._report(exposure)
         kept = exposure.kept
@@ -236,7 +239,7 @@ class SplitConversations:
         return Exposure(shares=shares, empty=empty, too_long=too_long, untrainable=untrainable)
 
     def segments(self, sequences: Int64s) -> Int64s:
-        """Returns the index and the counts of inputs, tokens read and slots per conversation: int64[count, 4]."""
+        """Returns the index, and the numbers of inputs, tokens read and slots, per conversation: int64[count, 4]."""
         segments = np.empty((len(sequences), 4), dtype=np.int64)
         segments[:, 0] = sequences
         longest = self.config.sequence_length + self.reads_ahead
@@ -265,7 +268,7 @@ class SplitConversations:
         out: Sample,
         denied: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Fills a batch; row r gets conversations [row_offsets[r], row_offsets[r + 1]).
+        """Fills a batch; row r gets the conversations `sequences[row_offsets[r]:row_offsets[r + 1]]`.
 
         Slots without a token get `fill_id`, and so do all slots of `denied` conversations, bool[count].
         """
@@ -293,7 +296,7 @@ class SplitConversations:
             self.data.pair.check_index()
 
     def _report(self, exposure: Exposure) -> None:
-        """Warns about conversations without tokens to train on, or raises if a setting is "error"."""
+        """Warns of conversations without tokens to train on; raises if these, or long ones, are set to "error"."""
         config = self.config
         lengths, _, available, _, trained = exposure.shares.T
 
@@ -333,7 +336,7 @@ class JoinedConversations:
     _opened: dict[int, SplitConversations] = field(default_factory=dict)
 
     def report_slots(self, documents: SourceDocuments, *, shares_samples: bool) -> None:
-        """Passes slots per conversation (0 if dropped, at most 1 unless `shares_samples`) to a kernel as pairs open."""
+        """Passes slots per conversation (0 if dropped, else 1 unless `shares_samples`) to `documents` as pairs open."""
 
         def slots_of(number: int, pair: IndexedDataset) -> NDArray[np.int32]:
             slots = self._of_pair(number, pair).slots()
@@ -351,13 +354,13 @@ class JoinedConversations:
         return conversations
 
     def _parts(self, sequences: Int64s) -> Iterator[tuple[SplitConversations, int, Int64s]]:
-        """Yields, per pair: its conversations, the number of the first one, and the indices of its `sequences`."""
+        """Yields, per pair: its conversations, the first one's number, and the indices in `sequences` of the pair's."""
         numbers = self.pairs.numbers(sequences)
         for number in np.unique(numbers).tolist():
             yield self._of_pair(number), self.pairs.first_of(number), np.flatnonzero(numbers == number)
 
     def segments(self, sequences: Int64s) -> Int64s:
-        """Returns the columns of `SplitConversations.segments`, also for denied conversations: int64[count, 4]."""
+        """Returns `sequences`, and columns 1 to 3 of `SplitConversations.segments`, also if denied: int64[count, 4]."""
         segments = self._of_each(sequences, SplitConversations.segments, 4)
         segments[:, 0] = sequences
         return segments

@@ -238,7 +238,7 @@ def _num_equal(one: Int64s, other: Int64s) -> int:
 
 
 def _spans_of(places: Int64s, bounds: Int64s, stored: SpanBatch) -> SpanBatch:
-    """Returns the spans of tokens, given their `places` among the stored tokens and the bounds of samples."""
+    """Returns the spans of tokens; `places` are their indices in the stored tokens, -1 for tokens not stored."""
     documents, begins = (np.repeat(each, stored.lengths) for each in (stored.documents, stored.starts))
     offsets = begins + np.arange(len(begins)) - np.repeat(np.cumsum(stored.lengths) - stored.lengths, stored.lengths)
     is_known = places >= 0

@@ -346,7 +346,7 @@ class GPTDataset(PairSamples):
         return sample
 
     def _text_sample(self, source: MappedSamples, position: int) -> Sample:
-        """Returns a sample with tokens, labels, loss mask and position ids only; faster than with a layout."""
+        """Returns a sample with tokens, labels, loss mask and position ids only; faster than with a `BatchLayout`."""
         empty, shape, integers = self._make_array, (self.config.sequence_length,), INTEGERS[0]
         tokens, labels = empty(shape, integers), empty(shape, integers)
         loss_mask, position_ids = empty(shape, _FLOAT32), empty(shape, integers)

@@ -92,7 +92,7 @@ def overrides_of(dataset: Any) -> Overrides:
 
 
 def hook_of(dataset: Any, method: str) -> str | None:
-    """Returns the override or `item_hook` that a fast method would skip, or None; "outline" stands for counts."""
+    """Returns the override or `item_hook` that `method` would skip, or None; the method "outline" is counting."""
     hook: str | None = getattr(dataset, "item_hook", None)
     own = overrides_of(dataset)
     return own.skipped(method, *_SKIPPED.get(method, _MANY)) if own.found and hook is None else hook
