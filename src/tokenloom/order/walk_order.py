@@ -57,7 +57,7 @@ class WalkOrder:
     def add_walks(
         self, first_walk: int, first_pair: int, last_pair: int, num_windows: int, part: PassPart = WHOLE_PASS
     ) -> None:
-        """Adds walks from `first_walk` on, each of `num_windows` over pairs [first_pair, last_pair); idempotent."""
+        """Adds all walks from number `first_walk` on, `num_windows` each over pairs [first_pair, last_pair)."""
         self._reader.add_walks(first_walk, first_pair, last_pair, num_windows, part)
 
     def check(self) -> None:
