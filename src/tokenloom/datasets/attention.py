@@ -22,7 +22,7 @@ _INT32 = np.dtype(np.int32)
 def attention_outputs(
     attention: Attention | None, *, length: int, block_size: int, has_prefixes: bool = False
 ) -> list[Output]:
-    """Describes the arrays that the setting `attention` adds to a sample."""
+    """Describes the arrays that `attention` adds to a sample; with `has_prefixes`, also `seen_stop`."""
     shapes: dict[str, tuple[int, ...]] = {}
     if attention == "document_ids":
         shapes = {"document_ids": (length,)}

@@ -57,8 +57,8 @@ class SFTDatasetConfig(GPTDatasetConfig):
     def slot_multiple(self) -> int:
         """Each conversation is padded to a multiple of this number of slots, by the reference's rule.
 
-        2 × `context_parallel_size` if that is above 1 (× `data_parallel_size` with `hybrid_context_parallel`), times
-        `sequence_parallel_size` if that is above 0.
+        The product of 2 × `context_parallel_size`, if that is above 1 or `hybrid_context_parallel` is set; of
+        `data_parallel_size`, with `hybrid_context_parallel`; and of `sequence_parallel_size`, if that is above 0.
         """
         context = self.context_parallel_size or 1
         multiple = 2 * context if context > 1 or self.hybrid_context_parallel else 1

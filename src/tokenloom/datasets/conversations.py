@@ -175,7 +175,7 @@ class ConversationSamples(PairSamples):
         return np.ascontiguousarray(self._source.segments(sequences)[:, 3])
 
     def epochs_of(self, positions: Positions) -> Int64s:
-        """Returns the epoch in which each sample begins, int64[num_positions]; -1 in a computed order. Slow."""
+        """Returns the epoch in which each sample begins (-1 in a computed order), int64[n]; reads all lengths."""
         rows, _ = self._rows(positions)
         if not isinstance(self.order, ConversationOrder):
             return np.full(len(rows), -1, dtype=np.int64)

@@ -291,7 +291,7 @@ class BERTMaskedWordPieceDatasetConfig(MaskedWordPieceDatasetConfig):
     """Settings of BERT datasets.
 
     Attributes:
-        classification_head: make samples of two segments, and swap half of them, for next-sentence prediction.
+        classification_head: make samples of two segments, swapped in half of the samples, for next-sentence prediction.
             Required.
     """
 
