@@ -32,7 +32,7 @@ class PackedSeqParams:
         cu_seqlens_q, cu_seqlens_kv, cu_seqlens_q_padded, cu_seqlens_kv_padded: int32[num_sequences + 1] tensors.
         max_seqlen_q, max_seqlen_kv: length of the longest padded sequence; length of the padded pack if
             `thd_max_packed_sequences` is set.
-        local_cp_size, cp_group: number and process group of the ranks that share this pack, if packs differ in these.
+        local_cp_size, cp_group: number and process group of the ranks that share this pack; None for the cp group.
         total_tokens: number of tokens of this rank if `pad_packed_seq_alignment` is set and `thd_max_packed_sequences`
             is not; else None.
         pad_between_seqs: True if `cu_seqlens_q` and `cu_seqlens_kv` exclude padding, else None.
