@@ -47,7 +47,7 @@ def build_dataloader(
         num_workers: worker processes that read ahead; 0 reads in this process.
         pin_memory: whether batches are in page-locked memory; None for yes if CUDA is available.
         persistent_workers: whether workers outlive an epoch; None for yes if `num_workers` is positive.
-        prefetch_factor: batches that each worker reads ahead.
+        prefetch_factor: batches that each worker reads ahead; None for torch's default.
         multiprocessing_context: how workers start: "fork", "spawn" or "forkserver"; None for Python's default, or
             "forkserver" for data in object storage, which a forked worker cannot read.
         read_ahead_batches: later batches that each worker prefetches from object storage; None for about 1024 samples
@@ -91,7 +91,7 @@ def loader_arguments(
 
 
 def check_dataset(dataset: Any) -> None:
-    """Raises a ConfigError if `dataset` is something else, such as a path."""
+    """Raises a ConfigError if `dataset` is not a dataset, but for example a path or None."""
     if isinstance(dataset, (str, os.PathLike)) or not (hasattr(dataset, "__getitem__") or hasattr(dataset, "batch")):
         hint = "create one with `tokenloom.load`"
         if dataset is None:
@@ -102,7 +102,7 @@ def check_dataset(dataset: Any) -> None:
 def checked_sampler(
     dataset: Any, sampler: Iterable[Batch] | None, batch_size: int | None, rank: int | None, num_ranks: int | None
 ) -> Iterable[Batch]:
-    """Returns `sampler` after validating it; for None, a new sampler over all positions in order."""
+    """Returns `sampler` after validating it; for None, a new sampler of batches of `batch_size`, in order."""
     check_dataset(dataset)
     if sampler is not None:
         if (batch_size, rank, num_ranks) != (None, None, None):

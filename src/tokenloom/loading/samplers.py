@@ -327,7 +327,7 @@ class MegatronPretrainingRandomSampler(DataParallelSampler):
         data_sharding: whether each rank shuffles its own range of positions and never reads those of other ranks.
         seed: seed for shuffling, combined with the epoch; None for Megatron's order, whose only seed is the epoch.
         global_batch_size: cut epochs to whole global batches, so that the order does not depend on micro-batch size
-            nor, without sharding, on data-parallel size; None as in Megatron.
+            nor, without sharding, on data-parallel size; None cuts them to whole chunks.
     """
 
     def __init__(
