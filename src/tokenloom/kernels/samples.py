@@ -59,6 +59,10 @@ def gather_spans(
     out: NDArray[np.generic],
     watch: Watch | None = None,
 ) -> None:
-    """Copies the tokens of spans from mapped bytes into `out`; raises ChangedFileError if `watch` detects a change."""
+    """Copies the tokens of spans from mapped bytes into `out`; raises ChangedFileError if `watch` detects a change.
+
+    `pointers` are the byte offsets of all sequences in `data`. Span i has `lengths[i]` tokens of sequence
+    `sequences[i]`, from its token `starts[i]` on.
+    """
     native = None if watch is None else watch.native
     _native.gather_spans(data, pointers, dtype_code, sequences, starts, lengths, out, native)
