@@ -29,7 +29,7 @@ _WALKS_PER_THREAD = 128  # a walk takes at least 1 us, a thread 50 us to start
 
 
 class Occurrences(NamedTuple):
-    """Spans of documents in walks, int64[num_occurrences] each; `slots` are offsets of spans in their samples."""
+    """One entry per span, int64[num_occurrences] each; `slots` are the offsets of the spans in their samples."""
 
     walks: NDArray[np.int64]
     documents: NDArray[np.int64]
