@@ -271,9 +271,9 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
             in object storage.
         data_parallel_size, sequence_parallel_size, hybrid_context_parallel, context_parallel_size: settings of the run;
             no effect on GPT samples.
-        sequences_per_dataset: {prefix: [sequences, document boundaries]}, validated against the file headers. With
-            `fast_cache_load`, each GPT dataset then opens its data when the first sample or its length is needed. A
-            blend without weights needs all lengths at the start.
+        sequences_per_dataset: {prefix: [number of sequences, number of document boundaries]}, validated against the file
+            headers. With `fast_cache_load`, each GPT dataset then opens its data when the first sample or the dataset's
+            length is needed. A blend without weights needs all lengths at the start.
         token_dtype_code: dtype code of tokens that fits the vocabulary size; computed.
         inter_document_masking: add document boundaries from the index (`cu_seqlens`, `max_seqlen`) to samples instead
             of a dense mask, and restart positions at every document.
