@@ -62,7 +62,7 @@ class BatchSizes:
     ) -> int:
         """Returns the number of micro-batches per rank in the step that starts after `consumed_samples` samples.
 
-        `decrease_batch_size_if_needed` ignores a remainder that is too small for one micro-batch of each rank.
+        `decrease_batch_size_if_needed` rounds a global batch size that is no multiple down, instead of raising.
         """
         size = self.batch_size(consumed_samples)
         chunk = checked_integer("micro_batch_size", micro_batch_size, at_least=1)
