@@ -271,7 +271,7 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
             in object storage.
         data_parallel_size, sequence_parallel_size, hybrid_context_parallel, context_parallel_size: settings of the run;
             no effect on GPT samples.
-        sequences_per_dataset: {prefix: [number of sequences, number of document boundaries]}, validated against the file
+        sequences_per_dataset: {prefix: [number of sequences, number of document boundaries]}, checked against the file
             headers. With `fast_cache_load`, each GPT dataset then opens its data when the first sample or the dataset's
             length is needed. A blend without weights needs all lengths at the start.
         token_dtype_code: dtype code of tokens that fits the vocabulary size; computed.
