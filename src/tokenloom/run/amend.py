@@ -330,10 +330,10 @@ class Amendment:
         weights, sequence_length: values of a new stage that begins at `position`; empty or None keeps the current ones.
         stage_name: name of the new stage; None derives it from the position.
         tokens, samples: size of the new stage; if both are None, the rest of the stage that it replaces.
-        sources: data of new sources by name.
-        denied: a file that lists documents to deny.
+        sources: `data` of new sources, by name of the source.
+        denied: path of a file that lists documents to deny; None if there is none.
         denied_documents: names of documents to deny.
-        reason: why the documents are denied.
+        reason: why the documents are denied; stored in `run.toml`, without effect.
         grows: whether to add the new pairs that `data` of the sources matches.
     """
 
@@ -408,7 +408,8 @@ def _check(amendment: Amendment, settings: RunSettings, old: RunLock) -> None:
         raise ConfigError(f"`{path}` already has a source {known!r}", hint="choose another name")
     if position < old.consumed:
         message = f"position must be at least {old.consumed}, the number of consumed positions, got {position}"
-        raise ConfigError(message, hint="to go back, run `tokenloom run lock --consumed-samples N --drop consumed`")
+        back = "`tokenloom run lock --consumed-samples N --drop consumed`"
+        raise ConfigError(message, hint=f"pass a later position; to resume training from position N, run {back}")
     if end is not None and position > end:
         raise ConfigError(f"position {position} out of range: the run has {end} samples")
 
@@ -488,12 +489,12 @@ class Denied:
     """The result of a denial.
 
     Attributes:
-        documents: all documents that the denial lists.
-        again, held_out: those that were denied before, and those that are held out.
+        documents: indices of all documents that the denial lists, by index of the source.
+        again, held_out: those of `documents` that were already denied, and those that are held out.
         changed: spans before position `stop` that become padding.
         seen: spans before the denial's position; None if not requested.
-        digests: order digests up to the denial's position, of the old and the new lock.
-        order_digests: order digests up to `stop`, ignoring denials, of the old and the new lock.
+        digests: digests of the order before the denial's position, by the old lock and by the new lock.
+        order_digests: digests of the order before `stop` without any denials, by the old lock and by the new lock.
     """
 
     amended: Amended

@@ -106,7 +106,7 @@ class LockChanges:
     """The differences between a lock and an older lock.
 
     `new_data` has the sources with new pairs, reduced to these; `gone` the names of removed sources; `others` the names
-    of other changed settings. `num_denied` counts documents denied only by the new lock or from an earlier position.
+    of other changed settings. `num_denied` counts documents that only the new lock denies, or that it denies earlier.
     """
 
     new_data: tuple[LockedSource, ...]
@@ -197,7 +197,7 @@ class ChangedSetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedSource:
-    """Tokens of a source in each run, and in pairs of both runs; the second run has these in sources `names_after`."""
+    """A source's tokens in either run, and its tokens that both have, which the second has in sources `names_after`."""
 
     name: str
     data_before: int
@@ -215,7 +215,7 @@ class RunDifferences:
         ends: number of positions of each run; None if endless.
         stop: the position before which the runs were compared; None if they are endless.
         position: first position where the runs differ or that only one run has; None if the runs are equal.
-        before, after: what each run reads at `position`; None after the end of a run, and in a stored order.
+        before, after: the sample of each run at `position`; None after the end of a run, and in a stored order.
         reason: what differs at `position`, in words; None if one run ends there.
     """
 

@@ -78,7 +78,7 @@ def place_at(timeline: Timeline, position: int) -> Place:
 class RunDataset(Composite):
     """The samples of a run by position; `dataset_id` of a sample is the index of its source.
 
-    Negative positions count from the end, unless the run is endless. None gives a sample whose `loss_mask` is all zero.
+    Negative positions count from the end, unless the run is endless. Position None gives a sample without any loss.
     The first sample of a source opens its data. Thread-safe, fork-safe and picklable.
 
     Args:
@@ -140,15 +140,15 @@ class RunDataset(Composite):
         return place_at(self.timeline, self._position(idx))
 
     def spans(self, idx: int) -> Spans:
-        """Returns the document pieces that make up a sample, each with the index of the document in the source.
+        """Returns the document pieces that make up a sample, each with the index d of the document in the source.
 
-        For a denied document d, the index is -1 - d.
+        If the document is denied, -1 - d replaces d.
         """
         spans: Spans = self._group(idx).ask(lambda dataset, numbers: dataset.span_batch(numbers))[0]
         return spans
 
     def _shares(self, positions: NDArray[np.int64]) -> list[Share]:
-        """Groups the samples of a batch by source and denial level."""
+        """Groups the samples of a batch by source and level: how many denials of the source are in force."""
         length, source_numbers, numbers = self._lookups.at(positions)
         sources = source_numbers.tolist()
         denies = bool(self._denied)
@@ -168,7 +168,7 @@ class RunDataset(Composite):
         return groups
 
     def member(self, source: int, length: int, level: int = 0, walks: Set[int] = frozenset()) -> Member:
-        """Returns the samples of a source at a denial level; adds those of `walks` that it lacks."""
+        """Returns the samples of a source with its first `level` denials; first adds missing walks of `walks`."""
         member = self._members.get((source, length, level))
         if member is not None and walks <= member.walks:
             return member
@@ -477,7 +477,7 @@ class SourceData:
         return documents
 
     def documents_of(self, sizes: Sequence[int]) -> SourceDocuments:
-        """Returns the documents to read; `sizes` has the number of tokens or packs of each pair."""
+        """Returns the documents of all pairs, held out or not as `held` says; `sizes`: tokens or packs of each pair."""
         both = zip(self.source.pairs, sizes, strict=True)
         rows = [(pair.num_documents, size, pair.held_blocks, pair.held_documents) for pair, size in both]
         return make_source_documents(rows, key=self._key, reads_held=self.held)

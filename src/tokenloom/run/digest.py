@@ -57,7 +57,10 @@ def run_identity(lock: RunLock) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownOrder:
-    """Writes and checks the order of a run in loader states. `why` is appended to the error if digests differ."""
+    """The run identity and the order digest that loader states store, and their check when a loader resumes.
+
+    `digest_at` returns the digest of the order before a position. `why` ends the error message if digests differ.
+    """
 
     run: str
     num_samples: int
@@ -68,7 +71,7 @@ class KnownOrder:
         return {"run": self.run, "position": position, "digest": self.digest_at(position)}
 
     def position_of_state(self, state: Mapping[str, Any]) -> int:
-        """Validates that a state belongs to this run and order, and returns its position."""
+        """Checks that a loader state has this run and this order before its position; returns the position."""
         position: int = state["position"]
         if state["run"] != self.run:
             message = f"state is of another run: expected run {self.run[:16]}…, found {state['run'][:16]}…"

@@ -47,7 +47,7 @@ class LockedPair:
         index_start_crc32: checksum of the start of the `.idx` file; see `manifests.index_start_crc32`.
         tokens_crc32, index_crc32, fingerprint: checksums of both files and fingerprint of the tokenizer, from the
             manifest; None if the pair has no manifest.
-        held_blocks, held_documents: number of held-out blocks or single documents; one of the two is 0.
+        held_blocks, held_documents: number of held-out blocks or single documents; at least one of the two is 0.
         held_tokens: number of tokens in held-out documents.
         packs: (sequence length, number of packs per walk) for each length, if windows are packs.
         since: first position at which the source has this pair.
@@ -154,7 +154,7 @@ class RunLock:
         segments: segments in ascending order of positions, without gaps.
         denials: denied documents, ascending by `start`.
         consumed: number of positions that training has read; these must not change.
-        amended: first position of the latest amendment; locking keeps earlier positions while `run.toml` allows.
+        amended: first position of the latest amendment; locking keeps earlier segments that `run.toml` still has.
         cut_short: name of the source whose `max_passes` ends the run early; None if no cap does.
         settings_sha256, content_sha256: hash of the bytes of `run.toml`, and of its settings without comments.
     """

@@ -68,7 +68,7 @@ class LockedRun:
         lock: the new lock.
         old: the lock before; None for a first lock.
         moved: the first position where `lock` and `old` differ; None if there is none.
-        exhausted: where sources reach `max_passes`.
+        exhausted: each source that reaches its `max_passes`, with the position and the stage where it does.
         is_stopped: whether a cap ends the run before its last stage ends.
         empty_records: names of denied records from which no document was made.
         unknown_pairs: if records are denied, prefixes of pairs without origins: these may contain the records.
@@ -168,7 +168,7 @@ def _locked(
 def _with_data(
     settings: RunSettings, read: RunLock | None, *, since: int, reading: Reading
 ) -> tuple[RunLock, list[NamedDocuments]]:
-    """Returns the new lock without segments, and the documents of each `[[denied]]`; `read` is the old lock."""
+    """Returns the new lock without segments, and the documents of each `[[denied]]` table; `read` is the old lock."""
     tokenizer = locked = None
     if settings.tokenizer is not None:
         tokenizer = load_tokenizer(located_tokenizer(settings.tokenizer, settings.folder))

@@ -43,13 +43,13 @@ class PlannedReading:
 
     Attributes:
         weight, weights: weight of the source, and the sum of all weights.
-        num_samples, num_tokens, share: number of samples, their tokens, and their share of the segment's samples.
+        num_samples, num_tokens, share: samples read of the source, tokens in them, share of the segment's samples.
         num_windows: samples per pass.
         begun_before, begun_after: number of passes begun by the start and by the end of the segment.
         left_before, left_after: samples left of the current pass at the start and at the end of the segment.
         taken_over: samples left of a pass that a segment of another sequence length began.
         num_pass_ends: number of passes that end in the segment.
-        pass_ends: positions, before mixing, where the first of these passes end.
+        pass_ends: positions where the first of these passes end; see the module docstring.
     """
 
     source: str

@@ -176,7 +176,7 @@ class Run(HasFacts):
 
     @property
     def tokenizer(self) -> Any:
-        """The tokenizer that samples use."""
+        """The tokenizer passed to `open`, or that of `run.toml`, which is loaded when text is needed."""
         if self._tokenizer is not None:
             return self._tokenizer
         locked = self.lock.tokenizer
@@ -221,7 +221,7 @@ class Run(HasFacts):
     def when(self, *documents: str, start: int = 0, stop: int | None = None) -> SpanTable:
         """Returns a table of all past and future spans of documents, in ascending order of positions.
 
-        The cost per document is 10 us per pass over a million documents, whatever the number of positions. Held-out
+        Takes about 10 us per document and pass over a source of a million documents, however many positions. Held-out
         documents have no rows. Rows of denied documents are marked from the denial's position on.
 
         Args:
@@ -289,7 +289,7 @@ class Run(HasFacts):
             return LedgerCount(self.dataset(), report).ledger(position)
 
     def history(self, positions: Integers | None = None, *, until: int | None = None) -> RunHistory:
-        """Returns exact samples and passes of each source before positions, as arrays.
+        """Returns how many samples and passes of each source are read before positions, exactly.
 
         Args:
             positions: integers[num_points], ascending; None for at most 200 points up to `until`, plus stage starts.

@@ -86,7 +86,7 @@ class StageSettings:
         sequence_length: tokens per sample.
         samples: number of samples.
         tokens: number of tokens, rounded down to whole samples.
-        passes: passes over each source in this stage, possibly fractional; replaces `weights`.
+        passes: number of passes over each source in this stage, possibly fractional; given instead of `weights`.
         weights: each source's share of the samples; sources without a weight are not read.
         on_exhausted: what to do when a source reaches `max_passes`: "stop", "renormalise" or "repeat".
     """
@@ -467,7 +467,7 @@ _ANY_TOKENIZER = SimpleNamespace(vocab_size=None, tokenize=str, detokenize=str) 
 
 
 def sample_settings(table: Table, dataset: str, windows: str) -> dict[str, Any]:
-    """Validates [samples] with the dataset class; returns values other than the class's defaults, and `DEFAULTS`."""
+    """Validates [samples] with the dataset class; returns `DEFAULTS`, updated by values unlike the class's defaults."""
     no_effect = f'remove it: it has no effect with `dataset = "{dataset}"`'
     elsewhere = NOT_HERE | dict.fromkeys(() if dataset in CONVERSATIONS else _PARALLEL, no_effect)
     usual = {

@@ -186,7 +186,7 @@ def _lock_source(
     if new and kept and kept[-1].since > at:
         since, prefix = kept[-1].since, new[0].prefix
         message = f"source {settings.name!r}: position of `{prefix}` must be at least {since}, got {at}"
-        raise ConfigError(message, hint="add new pairs after the latest ones")
+        raise ConfigError(message, hint=f"add it at position {since} or later, with `tokenloom run amend --grow`")
     by_blocks = any(pair.held_blocks for pair in kept)
     if settings.holdout is not None and not kept:
         by_blocks = holds_blocks(new, settings.holdout)

@@ -42,7 +42,7 @@ from tokenloom.run.sources import check_opened
 
 
 def known_order(settings: RunSettings, lock: RunLock, num_samples: int) -> KnownOrder:
-    """Returns the order of a run for loader states: one digest for all positions."""
+    """Returns what loader states store about the run: one digest for all positions above 0, as any change moves all."""
     _, shares = _blend(settings, lock)
     weights = [] if shares is None else [share.hex() for share in normalize(shares)]
     facts = {**stored_order_facts(lock), "weights": weights}
@@ -122,7 +122,7 @@ class StoredOrder:
         return [(each, pair, self._pair_rows.source_of(pair)) for each, pair in pairs]
 
     def _located(self, start: int, stop: int) -> Iterator[tuple[Int64s, NDArray[Any], NDArray[Any]]]:
-        """Yields chunks of positions in [start, stop), with the index of the dataset and of the sample for each."""
+        """Yields chunks of [start, stop): positions, and for each its dataset in the blend and the sample there."""
         order = self._dataset.order if isinstance(self._dataset, BlendedDataset) else None
         for first in range(start, stop, _ROWS_AT_ONCE):
             positions = np.arange(first, min(first + _ROWS_AT_ONCE, stop), dtype=np.int64)
@@ -136,7 +136,7 @@ class StoredOrder:
         return trace_stored(self._dataset, positions, firsts, pair_rows=self._pair_rows, lock=self.lock)
 
     def positions_reading(self, source: int, documents: Integers, *, start: int, stop: int | None) -> Int64s:
-        """Returns the positions in [start, stop) that may read documents of a source, in about 5 ns per index row."""
+        """Returns the positions in [start, stop) that may read documents of a source; takes 5 ns per index row."""
         wanted = checked_documents(self.lock.sources[source], documents)
         first, last = checked_range(len(self._dataset), start, stop)
         pairs, rows = self._pair_rows.locate(np.full(len(wanted), source, dtype=np.int32), wanted)
@@ -150,7 +150,7 @@ class StoredOrder:
         return np.unique(np.concatenate(found))
 
     def read_before(self, points: Int64s) -> tuple[Int64s, Float64s]:
-        """Returns, by point and source, the samples read before, and their tokens divided by those of the source."""
+        """Returns the samples and the passes read of each source before points, both [num_points, num_sources]."""
         samples = np.zeros((len(points), len(self.lock.sources)), dtype=np.int64)
         sources = [source for _, _, source in self._members]
         read = np.zeros(len(sources), dtype=np.int64)

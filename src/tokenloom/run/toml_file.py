@@ -54,7 +54,7 @@ Convert = Callable[[Any], T]  # converts a value, or raises a `ConfigError` that
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table of a TOML file. `values` are validated when they are read; `where` is the table's path in the file."""
+    """A table of a TOML file. `values` are validated when read; `where` is its key path, such as `stages.2.weights`."""
 
     path: str
     where: KeyPath

@@ -39,7 +39,7 @@ def not_counted(samples: int, slots: int, tokens: int) -> SlotCounts:
 
 
 class LedgerCount:
-    """Counts the tokens of a run and the slots of its samples. If `report` is None, reads no data."""
+    """Counts the tokens of a run and the slots of its samples; see `Report`. If `report` is None, reads no data."""
 
     def __init__(self, dataset: RunDataset, report: Report | None) -> None:
         self._dataset, self._lock, self._report = dataset, dataset.lock, report
@@ -200,14 +200,14 @@ class LedgerRow:
 
     @property
     def balance(self) -> tuple[int, int]:
-        """Number of tokens and of slots that are not accounted for."""
+        """(Number of tokens, number of slots) that are not accounted for; negative if counted twice."""
         slots, tokens = self.counts.balance
         never = self.first_of_passes + self.dropped_tail + self.dropped_tokens + self.given_up
         tokens += self.brought + self.offered - self.seen - never - self.handed_on - self.not_reached
         return tokens, slots
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the row as JSON values: samples, tokens and slots by use, and `balance`."""
+        """Returns `samples`, `balance`, and objects of counts: `tokens`, `slots`, `dropped_conversations`."""
         counts, (tokens, slots) = self.counts, self.balance
         masked = _of(counts, "with_loss", "eod_masked", "prompt")
         dropped = {name: asdict(getattr(self, f"dropped_{name}")) for name in ("empty", "long", "untrainable")}
@@ -268,12 +268,12 @@ class RunLedger:
 
     @property
     def balance(self) -> int:
-        """Absolute sum of all tokens and slots that are not accounted for; 0 unless a count is wrong."""
+        """Sum of the absolute balances of all rows; 0 unless a count is wrong."""
         rows = [row for stage in self.stages for _, row in stage.sources] + [row for _, row in self.sources]
         return sum(abs(number) for row in rows for number in row.balance)
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the ledger as JSON values."""
+        """Returns `position`, `balance`, `total`, the rows `sources`, and `stages` with rows in their `sources`."""
         stages = [
             {
                 **_of(stage, "stage", "start", "stop", "sequence_length"),

@@ -29,7 +29,7 @@ HINT = "make pairs with `tokenloom preprocess`, which writes PREFIX.origins.npy 
 
 
 class _PairOrigins(NamedTuple):
-    """The origins of a pair, and its document boundaries. `files` has the indices in `SourceOrigins.files`, then -1."""
+    """A pair's origins and document boundaries. `files`: its files as indices in `SourceOrigins.files`, and -1 last."""
 
     origins: Origins
     files: NDArray[np.int32]
@@ -156,7 +156,7 @@ class SourceOrigins:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedDocuments:
-    """Sorted documents by source; `of_records` are those that were named by a record. See also `LockedRun`."""
+    """Sorted documents by source; `of_records`: (source, document) of those named by a record. See `LockedRun`."""
 
     by_source: tuple[tuple[int, tuple[int, ...]], ...]
     of_records: frozenset[tuple[int, int]]

@@ -50,27 +50,29 @@ class DealsPositions(Protocol):
 class SpanTable:
     """A table of the document spans in samples of a run, one row per span.
 
-    The spans of a sample are in reading order and cover all tokens that the sample reads; the last token of a GPT
-    sample is only a label. The rest of a sample is padding. Each array has num_spans rows.
+    The spans of a sample are in reading order and cover all tokens that the sample reads: in a GPT sample these are
+    the inputs and one more token, which is only a label. The rest of a sample is padding. A pass over a source is one
+    walk, or several if pairs are added or the sequence length changes meanwhile. Each array has num_spans rows.
 
     Attributes:
         positions: int64, position of the sample.
         segments: int32, index of the segment in the lock; 0 without a lock.
         sources: int32, index of the source.
-        passes: int64, index of the pass over the source; -1 if unknown.
-        walks: int64, index of the walk over the source; -1 in a stored order.
+        passes: int64, index of the pass over the source; in a stored order, of the epoch; -1 if unknown.
+        walks: int64, index of the walk among all walks over the source; -1 in a stored order.
         windows: int64, index of the window in the walk; in a stored order, index of the sample in its dataset.
         documents: int64, index of the document in the source, over all pairs of the source.
-        starts, lengths: int64, first token within the document, and number of tokens.
-        slots: int64, index of the first token in the sample.
+        starts, lengths: int64, index of the span's first token in the document, and number of tokens of the span.
+        slots: int64, index of the span's first token in the sample.
         denied: bool, whether the document is denied, so that the sample has padding instead.
-        source_names, stage_names: names of sources, and of each segment's stage; no stages without a lock.
-        pair_rows: the pairs of the sources.
+        source_names, stage_names: names by index of the source and by index of the segment; no stages without a lock.
+        pair_rows: prefixes of the `.bin`/`.idx` pairs of each source, and the first document of each pair.
         run: identity of the run; None for datasets without a run.
         files: int32, index of the document's input file in `file_names`; -1 if unknown. None without `with_origins`.
         records: int64, record of the document in that file, from 1; 0 if unknown. None without `with_origins`.
-        file_names: paths of the input files.
-        steps, ranks, micro_batches: int64; None without `with_steps` or without ranks.
+        file_names: paths of the input files at the time of tokenization; empty without `with_origins`.
+        steps: int64, training step that reads the sample, from 0; None without `with_steps`.
+        ranks, micro_batches: int64, data-parallel rank, and micro-batch in the step, from 0; None if ranks are unknown.
     """
 
     positions: Int64s
@@ -132,7 +134,7 @@ class SpanTable:
         return self.pair_rows.locate(self.sources, self.documents)
 
     def columns(self) -> dict[str, tuple[NDArray[Any], NDArray[np.bool_] | None]]:
-        """Returns (values, mask of unknown values or None) by name; `record` counts from 1, `row` from 0."""
+        """Returns (values, bool mask of unknown values or None) by column name, each of num_spans rows."""
         pairs, rows = self.pairs()
         unknown = np.full(len(self), -1, dtype=np.int64)
 
@@ -201,7 +203,8 @@ def _named(names: Sequence[str], numbers: NDArray[Any]) -> tuple[NDArray[Any], N
 class PairRows:
     """The pairs of all sources, in ascending order of sources and documents.
 
-    `first_pairs` is int64[num_sources + 1]; `first_documents` has each pair's first document, as index in its source.
+    `first_pairs`, int64[num_sources + 1], has the index in `prefixes` of each source's first pair, then the number of
+    pairs. `first_documents`, int64[num_pairs], has the index in the source of each pair's first document.
     """
 
     prefixes: tuple[str, ...]
@@ -223,7 +226,7 @@ class PairRows:
         )
 
     def locate(self, sources: NDArray[np.int32], documents: Int64s) -> tuple[NDArray[np.int32], Int64s]:
-        """Returns the index of each document's pair, int32[count], and its row in the pair, int64[count]."""
+        """Returns each document's pair, int32[count], an index in `prefixes`, and its row in the pair, int64[count]."""
         pairs = np.empty(len(documents), dtype=np.int32)
         for source in np.unique(sources).tolist():
             chosen = np.flatnonzero(sources == source)
@@ -237,10 +240,10 @@ class PairRows:
 
 
 def trace_dataset(dataset: Any, positions: Integers) -> SpanTable:
-    """Returns the document spans at positions of a run, a blend or a tokenloom dataset, in any order, repeats allowed.
+    """Returns the document spans at positions of a run, a blend or a tokenloom dataset.
 
-    Without a run, each dataset is a source named by its prefix, documents are rows of its `.idx` file, and `passes` are
-    epochs of the cached index.
+    Positions may repeat and be in any order. Without a run, each dataset is a source named by its prefix, documents are
+    rows of its `.idx` file, and `passes` are epochs of the cached index.
     """
     if isinstance(dataset, RunDataset):
         positions = _checked_positions(positions, dataset)
@@ -276,7 +279,7 @@ def _checked_positions(positions: Integers, dataset: Any) -> Int64s:
 def trace_stored(
     dataset: Any, positions: Integers, sources: Sequence[tuple[int, int]], *, pair_rows: PairRows, lock: RunLock | None
 ) -> SpanTable:
-    """Traces a stored order; `sources` has, per dataset of the blend, its source and the first document there."""
+    """Traces a stored order; `sources` has (source, index of the first document in it) per dataset of the blend."""
     positions = _checked_positions(positions, dataset)
     members, numbers, samples = members_of(dataset), np.zeros(len(positions), dtype=np.int32), positions
     if isinstance(dataset, BlendedDataset):
@@ -348,9 +351,10 @@ _MOST_AT_ONCE = 1 << 18  # maximum number of documents times walks searched at a
 def find_spans(
     dataset: RunDataset, source: int, documents: Integers, *, start: int = 0, stop: int | None = None
 ) -> SpanTable:
-    """Returns the spans of documents of a source at positions [start, stop), by arithmetic; not for conversations.
+    """Returns the spans of documents of a source at positions [start, stop), by arithmetic.
 
-    Held-out and empty documents have no spans. Spans of denied documents are marked from the denial on.
+    Not for conversations: see `positions_reading`. Held-out and empty documents have no spans. Spans of denied
+    documents are marked from the denial on.
     """
     lock = dataset.lock
     parts = list(_occurrences(dataset, source, documents, start, stop))
@@ -401,7 +405,7 @@ def _occurrences(
 
 
 def _walks_read(timeline: Timeline, source: int, start: int, stop: int) -> dict[Walk, list[Int64s]]:
-    """Groups the walks of a source read at positions [start, stop); walks of a group differ only in number and pass."""
+    """Groups the walks of a source read at positions [start, stop); walks in a group differ in index and pass only."""
     found: dict[Walk, list[Int64s]] = {}
 
     def add(walk: Walk, numbers: Int64s) -> None:
