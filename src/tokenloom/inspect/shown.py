@@ -68,8 +68,8 @@ class ShownToken:
 
     Attributes:
         id: the token's id; -1 for an image.
-        text: the text that the token adds; "" if it ends within a character. Without a tokenizer, the id and a space.
-            May contain control characters: pass it through `printable`.
+        text: the text that the token adds to that of the tokens before it; "" if the token ends within a character.
+            Without a tokenizer, the id and a space. May contain control characters: pass it through `printable`.
         kind: "text", or a key of `LEGEND`.
         part: "prompt", "answer" or "text" in a conversation; else None.
         loss: whether the token has loss as a label; None in documents.
@@ -92,18 +92,18 @@ class ShownToken:
 
     @property
     def styles(self) -> tuple[str, ...]:
-        """The kind, part and loss as keys of `LEGEND`, except "text"."""
+        """The keys of `LEGEND` for the kind, the part and the loss; none for those that are "text" or None."""
         loss = {True: "loss", False: "no-loss", None: "text"}[self.loss]
         return tuple(style for style in (self.kind, self.part or "text", loss) if style != "text")
 
     @property
     def look(self) -> tuple[str, ...] | None:
-        """The key by which neighbors are displayed together; None for a special token, which is displayed alone."""
+        """A key; neighbors with the same key are displayed together. None for a token that is displayed alone."""
         return (self.kind, *self.styles) if self.kind in ("text", *PADDING) else None
 
     @property
     def teaching(self) -> str:
-        """The part and the loss, such as "answer, with loss"; "" for padding, or if both are unknown."""
+        """The part and the loss in words, such as "answer, with loss"; "" for padding, or if both are None."""
         named = () if self.kind in PADDING else ("prompt", "answer", "loss", "no-loss")
         return ", ".join(LEGEND[style].partition(":")[0] for style in self.styles if style in named)
 
@@ -113,14 +113,14 @@ class ShownSpan:
     """Consecutive tokens of one sequence of a document.
 
     Attributes:
-        source: name of the source; the prefix if there is none.
+        source: name of the source; the prefix of the pair outside runs.
         prefix: prefix of the pair.
         document: index of the document in its source.
         row: index of the sequence in the `.idx` file.
         sequence, num_sequences: index of the sequence in its document, and the number of sequences there.
         start, stop: range of the tokens in the sequence, half-open.
         num_tokens: length of the whole sequence.
-        slot: index of the first token in `Shown.tokens`.
+        slot: index in `Shown.tokens` of the span's first token.
         denied: whether the tokens are replaced by padding.
         origin: input record of the document, as "FILE:N" with N from 1; None if unknown.
     """
@@ -170,9 +170,9 @@ class Shown:
 
     Attributes:
         heading: a one-line description.
-        facts: (name, value) pairs.
-        notes: sentences about irregularities.
-        spans: the spans of documents, in order.
+        facts: (name, value) pairs of texts, such as the input record that the document was made from.
+        notes: sentences that say where the tokens differ from the data.
+        spans: the spans of documents, in order of their tokens.
         first: index of the first of `tokens` in the document or sample.
         num_tokens: length of the whole document or sample.
         tokens: the tokens to display.
@@ -187,7 +187,7 @@ class Shown:
     tokens: tuple[ShownToken, ...]
 
     def sections(self) -> Iterator[ShownSection]:
-        """Yields one section per span, also of empty spans, and per group of tokens outside spans."""
+        """Yields a section for each span, also if it is empty, and for each group of tokens outside spans."""
         filled = {token.span for token in self.tokens}
         empty = deque(span for number, span in enumerate(self.spans) if number not in filled)
         slot = 0
@@ -222,7 +222,7 @@ def padding_words(run: TokenRun) -> str:
 
 
 def special_tokens(tokenizer: Any, manifest: Manifest | None = None) -> Special:
-    """Returns the special tokens that the tokenizer or the manifest defines."""
+    """Returns (kind, text) by id for each special token that the tokenizer or the manifest defines."""
     spelled = optional_attribute(tokenizer, "special_tokens")
     texts = {int(number): str(text) for text, number in spelled.items()} if isinstance(spelled, Mapping) else {}
     special: dict[int, tuple[Kind, str]] = {number: ("special", text) for number, text in texts.items()}
@@ -395,7 +395,7 @@ def _span_of(pair: OpenPair, row: int, start: int, stop: int, *, slot: int, **ot
 def _tokens_in(
     pair: OpenPair, span: ShownSpan, tokenizer: TextTokenizer | None, special: Special, number: int
 ) -> list[ShownToken]:
-    """Decodes the tokens of a span together with their neighbors."""
+    """Returns the tokens of a span, decoded together with up to `_CONTEXT` tokens before and after them."""
     if pair.is_image(span.row):
         item = pair.data[span.row][0]
         try:
@@ -483,7 +483,7 @@ def _spans(table: SpanTable, pairs: OpenPairs) -> tuple[list[ShownSpan], list[Op
 def _ids_and_notes(
     sample: Mapping[str, Any], spans: Sequence[ShownSpan], opened: Sequence[OpenPair]
 ) -> tuple[list[int], tuple[str, ...]]:
-    """Returns the ids that a model reads and the last label, and notes about their differences from the data."""
+    """Returns the ids that a model reads, then the last label; and notes that say how these differ from the data."""
     ids, labels = (np.asarray(sample[name]).tolist() for name in ("tokens", "labels"))
     if any(span.slot + span.stop - span.start > len(ids) for span in spans):
         ids.append(labels[-1])
@@ -530,7 +530,7 @@ class Look:
         width: maximum columns per line.
         colour: use terminal colors and styles instead of marks in brackets.
         ids: print the id after each token.
-        most_tokens: maximum number of tokens per section, from its beginning and its end; None for all.
+        most_tokens: maximum number of tokens per section, half of its beginning and half of its end; None for all.
     """
 
     width: int = 80
@@ -577,7 +577,7 @@ def _pieces(shown: Shown, look: Look) -> Iterator[Sequence[Piece]]:
 
 
 def _section_pieces(runs: Iterable[TokenRun], look: Look, mark: str) -> Generator[Sequence[Piece], None, str]:
-    """Yields the pieces of each line; without color, marks changes of part or loss. `mark` is the last mark so far."""
+    """Yields the pieces of each line; without color, marks changes of part or loss. Takes and returns the last mark."""
     units = [unit for run in runs for unit in ([run] if run[0].kind in PADDING else zip(run, strict=True))]
     most = len(units) if look.most_tokens is None else look.most_tokens
     if num_hidden := max(len(units) - most, 0):

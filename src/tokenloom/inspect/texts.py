@@ -69,7 +69,7 @@ def find_text(
 def _found(
     lock: RunLock, ids: Sequence[int], object_storage: ObjectStorageSettings | None
 ) -> Iterator[tuple[int, int, int, tuple[IndexedDataset, int]]]:
-    """Yields (source, document, first token, (pair, row)) for each match of ids."""
+    """Yields (source, document, first token in the document, (open pair, row in it)) for each match of ids."""
     num_found = 0
     for source, first, prefix in _pairs(lock):
         pair = IndexedDataset(prefix, object_storage=object_storage)
@@ -94,7 +94,7 @@ _CHUNK_HASHES = 1 << 22
 def find_whole_texts(
     lock: RunLock, texts: Sequence[str], *, object_storage: ObjectStorageSettings | None = None
 ) -> tuple[list[tuple[int, int]], list[str]]:
-    """Returns the documents that consist of one of these texts, as (source, document), and pairs without hashes."""
+    """Returns (source, document) of each document that is one of these texts, and prefixes of pairs without hashes."""
     wanted = hash_documents([Texts(texts=list(dict.fromkeys(texts)))], len(set(texts)))
     found, missing, pairs = [], [], list(_pairs(lock))
     for source, first, prefix in pairs:
@@ -179,7 +179,7 @@ class StableIds:
 def places_of_ids(
     pair: IndexedDataset, ids: Sequence[int], *, row: int = 0, start: int = 0, at_once: int = TOKENS_AT_ONCE
 ) -> Iterator[Spans]:
-    """Yields the matches of consecutive ids within sequences, one `Spans` per chunk, starting at a row and a token."""
+    """Yields the matches of consecutive ids, one `Spans` per chunk read, from token `start` of sequence `row` on."""
     limits = np.iinfo(pair.dtype) if pair.dtype.kind in "iu" else None
     if limits is None or not limits.min <= min(ids) <= max(ids) <= limits.max:
         return  # the dtype cannot hold these ids
@@ -203,8 +203,8 @@ class Spans:
     """Token ranges of a pair: consecutive sequences, a part of one sequence, or matches in them.
 
     Attributes:
-        rows, starts, lengths: int64[num_spans]: row in the index, first token, and number of tokens.
-        next_row, next_start: row and token where the next chunk begins.
+        rows, starts, lengths: int64[num_spans]: index of the sequence, of its first token, and number of tokens.
+        next_row, next_start: index of the sequence, and of the token in it, where the next chunk begins.
     """
 
     rows: NDArray[np.int64]
@@ -226,7 +226,10 @@ class Spans:
 def stretches(
     lengths: NDArray[np.int32], *, overlap: int, row: int = 0, start: int = 0, at_once: int = TOKENS_AT_ONCE
 ) -> Iterator[Spans]:
-    """Yields chunks of about `at_once` tokens, from a row and token on; parts of one sequence overlap by `overlap`."""
+    """Yields chunks of about `at_once` tokens, from token `start` of sequence `row` on.
+
+    A longer sequence is cut into parts, each of which repeats the last `overlap` tokens of the part before.
+    """
     size = at_once + overlap
     while row < len(lengths):
         own = lengths[row : row + _CHUNK_ROWS].astype(np.int64)
@@ -254,7 +257,7 @@ _TEXT_FORMATS = {"line": "text-lines", "file": "text-files"}
 
 
 def input_problem(file: OriginFile) -> str | None:
-    """Describes how an input file has changed since it was tokenized, by size and version; None if it has not."""
+    """Says how size or version of an input file differ from those at tokenization; None if they do not."""
     if file.path == STDIN:
         return "the input came from standard input and cannot be read again"
     try:
@@ -284,7 +287,7 @@ def read_records(file: OriginFile, numbers: Iterable[int]) -> dict[int, str]:
 
 
 def span_tokens(table: SpanTable, *, object_storage: ObjectStorageSettings | None = None) -> list[NDArray[Any]]:
-    """Reads the tokens of each span, in the dtype of its pair; an empty array for a denied document."""
+    """Reads the tokens of each span, dtype[length] in the dtype of its pair; an empty array if it is denied."""
     found: list[NDArray[Any]] = [np.empty(0, dtype=np.int64)] * len(table)
     pairs, rows = table.pairs()
     for pair in np.unique(pairs[~table.denied]).tolist():

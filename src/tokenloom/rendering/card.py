@@ -58,7 +58,7 @@ def _table(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def first_rows(rows: Sequence[Sequence[Any]], most: int | None = MOST_ROWS) -> Sequence[Sequence[Any]]:
-    """Shortens a table to `most` rows; the last row then has the sums of the remaining rows' integers."""
+    """Shortens a table to `most` rows; the last row then has, per column, the sum of the remaining rows' integers."""
     if most is None or len(rows) <= most:
         return rows
     _, *columns = zip(*rows[most - 1 :], strict=True)

@@ -18,7 +18,7 @@ class Amounts:
 
     Attributes:
         unit: unit of `done` and `total`: "bytes", or a plural such as "documents".
-        done, total: the amount done, and the amount at the end, None if unknown.
+        done, total: amounts in `unit`: done so far, and at the end of the task (None if unknown).
         num_tokens: number of tokens produced so far; 0 for tasks that produce none.
         notes: short texts such as "12 rejected" or "shards 4 of 11".
     """
@@ -52,7 +52,7 @@ class Pace:
             self._seen.popleft()
 
     def speed(self) -> Speed:
-        """Returns the speed over the last 30 seconds, or over the whole time if nothing was done since then."""
+        """Returns the speed over the last 30 seconds; over the whole time if nothing was done in these."""
         last, found = self._seen[-1]
         for since, before in (self._seen[0], self._first):
             if last > since and found.done > before.done:
