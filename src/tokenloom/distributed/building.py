@@ -50,7 +50,7 @@ def do_together(
         work: the part of this rank; may use collectives.
         break_off: closes the connections of these collectives; may be called twice.
         breaks: errors of `work` that may leave other ranks waiting in a collective, so that `break_off` is called.
-        compare: returns the part of a result that must be the same on all ranks, or None.
+        compare: returns the part of a result that must be the same on all ranks; None to compare nothing.
         name: name of that part, for error messages.
 
     Raises:
@@ -79,13 +79,13 @@ def do_together(
 class Build(Generic[T]):
     """A build that one rank does for all; the other ranks load the result from a folder.
 
-    All ranks must call `together`, in the same order as their other collectives. The building ranks call `work` first,
-    then the others. If `work` fails on any rank, or a rank is lost, all ranks raise: a rank learns it while it waits.
+    All ranks must call `together`, in the same order as their other collectives. The building ranks call `work` first;
+    then the other ranks call it, to load. If `work` fails on any rank, or a rank is lost, all ranks raise.
 
     Attributes:
         work: builds what is missing in `folder` and returns the result; called at most once per rank.
         folder: folder of the results; None if every rank builds for itself.
-        look: returns the result if nothing is missing, else None; all ranks call it first, at the same time.
+        look: returns the result if nothing is missing, else None; all ranks that need the result call it first.
         is_built_on_rank: returns whether this rank needs the result; if not, `together` waits and returns None. The
             lowest rank that needs the result builds it.
         builders: "rank0": one rank builds. "node": one rank per host builds. "auto": one rank builds, then one rank of
@@ -146,7 +146,7 @@ def _no_answers(records: list[Record]) -> list[Record]:
 
 
 def _choose_builders(kind: str, records: list[Record]) -> list[Record]:
-    """Returns the turn in which each rank builds; ranks with the same turn build at the same time."""
+    """Returns each rank's turn (None: it needs nothing); ranks with the same turn build or load at the same time."""
     if all(record["has"] for record in records):
         return [{"turn": None, "num_turns": 0} for _ in records]
     needing = [rank for rank, record in enumerate(records) if record["wanted"]]
@@ -165,7 +165,7 @@ def _choose_builders(kind: str, records: list[Record]) -> list[Record]:
 def _same_on_all(
     step: str, work: Callable[[], tuple[Record, Description]], decide: Decision = _no_answers
 ) -> Rounds[Record]:
-    """Yields a round and returns its answer; if ranks have different descriptions, a second round raises the error."""
+    """Yields a round and returns its answer; if descriptions differ, yields a second round, which raises the error."""
     description: Description = {}
 
     def digested() -> Record:
@@ -183,7 +183,7 @@ def _same_on_all(
 
 
 def _compare(decide: Decision, records: list[Record]) -> list[Record]:
-    """Calls `decide` if all digests are the same; else asks one rank per digest for its description."""
+    """Returns the answers of `decide` if all digests are equal; else asks one rank per digest for its description."""
     digests = [record["digests"] for record in records]
     kinds: dict[str, list[list[int]]] = {}
     for topic in dict.fromkeys(topic for each in digests for topic in each):

@@ -147,7 +147,7 @@ class Meeting:
             self._member.step = None
 
     def meet(self, each: Round) -> Record:
-        """Runs one round and returns the answer of this rank; raises on all ranks if any rank failed."""
+        """Runs a round and returns the answer for this rank; if the work of a rank failed, all ranks raise."""
         member = self._member
         member.attend(each.step)
         self._wake.set()
@@ -205,7 +205,7 @@ class Meeting:
             del member.store
 
     def _leave(self) -> None:
-        """Tells the other ranks that this rank leaves."""
+        """Ends the session on all ranks, because this rank leaves; gives up after `_LEAVE_SECONDS`."""
         member = self._member
         stop = time.monotonic() + (0 if member.step is None else _LEAVE_SECONDS)
         # If the group ended between steps, its store may be gone, and each call would log many lines.
@@ -235,7 +235,7 @@ class Meeting:
 
 
 def _this_process(host: str) -> Record:
-    """Returns what identifies this process: ranks on the same host use it to detect that the process has ended."""
+    """Returns what identifies this process. Other ranks on its host use it to detect that the process has ended."""
     process: Record = {"host": host, "pid": os.getpid(), "namespace": None}
     with suppress(OSError):  # not Linux
         process |= {"namespace": process_namespace(), "start": process_start(os.getpid())}

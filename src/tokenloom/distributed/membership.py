@@ -77,15 +77,15 @@ class Membership:
 
     Attributes:
         ranks: this rank.
-        connect: returns the group's store, an object of torch, whose methods may raise `RuntimeError`.
+        connect: returns the group's store of torch, through which the ranks talk; its methods raise `RuntimeError`.
         process: identity of this process as a JSON object, with at least `host` and `pid`.
         is_gone: returns whether the process of another rank is known to have ended.
         nonce: a random string.
         silence_seconds: time without a heartbeat after which another rank counts as lost.
         now: current time of this rank in seconds, set by `advance`. Ranks need no common clock. After a jump, only two
             heartbeat intervals count, so a rank that was frozen itself does not take others for silent.
-        step, report, decide: inputs of the current round; `report` is None between rounds.
-        answer, verdict: outputs of the round.
+        step, report, decide: inputs of the current round; `step` is None between steps, `report` between rounds.
+        answer, verdict: outputs of the round; None until it ends. A verdict ends the session.
     """
 
     ranks: Ranks
@@ -135,7 +135,7 @@ class Membership:
     # --- calls of the driver -----------------------------------------------------------------------------------------
 
     def attend(self, step: str) -> None:
-        """Begins a step, in which ranks wait for each other."""
+        """Begins the step `step`. In a step ranks wait for each other, and lost ranks are detected."""
         self._is_entering |= self.step is None
         self.step = step
 
@@ -194,7 +194,7 @@ class Membership:
         return f"{self._session}/{name}/{number}"
 
     def _enter(self) -> bool:
-        """Joins the session, or as leader adds new members to it; returns whether this rank has joined."""
+        """Joins the session; the leader adds new members instead. Returns whether this rank has joined."""
         if self.is_leader:
             if self._round == 1:
                 missing = [rank for rank, peer in self._peers.items() if not peer.record]
@@ -237,7 +237,7 @@ class Membership:
         self._take(self.store.compare_set(self._key("outcome", self._round), "", json.dumps(outcome)).decode())
 
     def _take(self, text: str) -> None:
-        """Ends this round. Rank 0 first waits until others have read the outcome, because the store may end with it."""
+        """Ends this round. On rank 0, only once others have read the outcome, because the store may end with rank 0."""
         if self._outcome is None:
             self._outcome, self._read_at = text, self._attention
         outcome = json.loads(text)
@@ -254,7 +254,7 @@ class Membership:
             self.answer = outcome["answers"][outcome["of"][self.rank]]
 
     def _is_awaited(self, outcome: Record) -> bool:
-        """Returns whether to wait for other ranks to read an outcome, for at most `_READING_SECONDS`."""
+        """Returns, at once, whether other ranks must still read an outcome; False after `_READING_SECONDS`."""
         lost = outcome["verdict"]["lost"] if "verdict" in outcome else []
         keys = [self._key("rank", rank) for rank in range(1, self.size) if rank not in lost]
         with suppress(RuntimeError):  # the outcome is valid even if the store is gone
@@ -303,7 +303,7 @@ class Membership:
         return self.step or "the next step"
 
     def _judge_deaths(self) -> bool:
-        """Ends the session if a watched process has ended; returns whether one has."""
+        """Ends the session if the process of a watched rank is known to have ended; returns whether one is."""
         gone = [peer for peer in self._peers.values() if peer.record and self.is_gone(peer.record)]
         if gone:
             names = ", ".join(peer.name for peer in gone)
@@ -335,12 +335,12 @@ class Membership:
         self._give_up("; ".join(phrases[-_MOST_NAMED:]), hint, [peer.rank for peer in silent])
 
     def judge_stuck_store(self) -> None:
-        """Ends the session of this rank: a call of the store, and therefore `advance`, does not return."""
+        """Ends the session on this rank; called by another thread if a call of the store does not return."""
         message = f"{_STORE_HOST} has not answered for {self.silence_seconds:.1f} s during {self._during}"
         self.verdict = verdict(message, _FROZEN_HINT.format(self.silence_seconds))
 
     def _give_up(self, message: str, hint: str, lost: Sequence[int]) -> None:
-        """Ends the session with an error, on all ranks, or on this rank only if the store cannot be reached."""
+        """Ends the session with an error on all ranks; only on this rank if it has not joined or the store is lost."""
         found = verdict(message, hint, lost)
         if self._session is not None and self._lost_store is None:
             with suppress(RuntimeError):
@@ -364,7 +364,7 @@ def decided(reports: list[Record], decide: Decision) -> list[Record]:
 
 
 def _check(reports: list[Record]) -> None:
-    """Raises if ranks are at different steps or a rank failed; prefers errors that are not consequences of others."""
+    """Raises if ranks are at different steps or a rank failed; of several errors, the cause of the others."""
     steps = holders_of([report["step"] for report in reports])
     if len(steps) > 1:
         found = ", ".join(f"{name_ranks(ranks)} at {step!r}" for step, ranks in list(steps.items())[:8])
