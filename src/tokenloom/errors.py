@@ -81,7 +81,7 @@ class IndexCacheError(TokenloomError, ValueError):
 
 
 class OversampledError(TokenloomError, IndexError):
-    """A blend needs more samples of a dataset than the dataset has; the message has its name and both counts."""
+    """A blend needs more samples of a dataset than the dataset has; the message names it and both numbers."""
 
 
 class TokenizerError(TokenloomError, ValueError):
@@ -113,7 +113,7 @@ class BuildError(TokenloomError, RuntimeError):
 
 
 class DivergenceError(TokenloomError, RuntimeError):
-    """Ranks have different values or are at different steps where they must be the same."""
+    """Ranks have different settings or data, or are at different steps, where all must have the same."""
 
 
 class ConformanceError(TokenloomError, AssertionError):
@@ -141,7 +141,7 @@ class IgnoredSettingWarning(TokenloomWarning):
 
 
 class UntrainableWarning(TokenloomWarning):
-    """Some conversations have no token with loss within a sample."""
+    """Some conversations have no token with loss among those that fit in a sample."""
 
 
 class TokenizerMismatchWarning(TokenloomWarning):
@@ -157,7 +157,7 @@ class MissingEodWarning(TokenloomWarning):
 
 
 class ResonanceWarning(TokenloomWarning):
-    """Some ranks see a mixture that differs from the blend, because the order repeats in step with the ranks."""
+    """Some ranks read another mixture than the blend, because its order repeats each time all ranks read a batch."""
 
 
 class CutShortWarning(TokenloomWarning):

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 else:
 
     class cached_property(functools.cached_property):
-        """`functools.cached_property` without a lock, as in Python 3.12; in 3.11, all instances share one lock.
+        """`functools.cached_property` without a lock, as in Python 3.12. That of 3.11 locks all instances at once.
 
-        If several threads compute the value at the same time, the last value is kept.
+        If several threads compute the value at the same time, the value computed last is kept.
         """
 
         def __get__(self, instance: Any, owner: type | None = None) -> Any:

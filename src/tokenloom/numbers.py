@@ -161,7 +161,7 @@ def number_or_none(text: str, where: str) -> float | None:
 
 
 def finite_or_none(value: object) -> float | None:
-    """Returns a finite number of any numeric type as a float; None for all other values, such as bools."""
+    """Returns a finite number of any numeric type but bool as a float; None for all other values."""
     try:
         number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
     except OverflowError:

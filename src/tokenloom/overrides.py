@@ -27,7 +27,7 @@ class Uncalled(NamedTuple):
 
     Attributes:
         remedy: hint of the error: what to override or do instead.
-        unless: methods; a class that overrides one of them may call the hook itself, so no error is raised.
+        unless: names of methods; no error if one of them is overridden, since that method may call the hook itself.
     """
 
     remedy: str
@@ -63,7 +63,7 @@ class Overrides:
         return known[1]
 
     def skipped(self, method: str, *hooks: str) -> str | None:
-        """Returns an overridden hook that the fast method `method` would skip, such as "Mine.__getitem__", or None."""
+        """Returns an override, such as "Mine.__getitem__", that the fast method `method` would skip; None if none."""
         nearest, _ = self.found.get(method, (sys.maxsize, ""))
         for hook in hooks:
             level, owner = self.found.get(hook, (sys.maxsize, ""))
@@ -72,14 +72,14 @@ class Overrides:
         return None
 
     def refuse_alone(self, method: str, *hooks: str) -> None:
-        """Raises `ConfigError` if a fast method is overridden without its hooks, so that the two differ."""
+        """Raises `ConfigError` if `method` is overridden but none of `hooks`, which would return other data."""
         if method in self.found and self.found.keys().isdisjoint(hooks):
             _, owner = self.found[method]
             message = f"`{owner}` overrides `{method}` but not `{hooks[0]}`, which would return other data"
             raise ConfigError(message, hint=f"override `{hooks[0]}`, or both")
 
     def refuse_uncalled(self, hooks: Mapping[str, Uncalled]) -> None:
-        """Raises `ConfigError` if a hook that tokenloom never calls is overridden."""
+        """Raises `ConfigError` if a hook is overridden that tokenloom never calls, unless `Uncalled.unless` is too."""
         for name, hook in hooks.items():
             if name in self.found and self.found.keys().isdisjoint(hook.unless):
                 message = f"`{self.found[name][1]}` overrides `{name}`, which tokenloom does not call"
@@ -109,7 +109,7 @@ def overrides(obj: Any, *names: str) -> bool:
 
 
 def is_ours(value: Any, owner: type = FunctionType) -> bool:
-    """Returns whether an attribute of class `owner` is defined in this package.
+    """Returns whether `value`, found as an attribute of class `owner`, is defined in this package.
 
     A function belongs to the module of its globals, because decorators copy `__module__`.
     """
@@ -129,7 +129,7 @@ def is_ours(value: Any, owner: type = FunctionType) -> bool:
 
 
 def level_outside() -> int:
-    """Returns the `stacklevel` for `warnings.warn` of the first frame outside this package and `contextlib`."""
+    """Returns the `stacklevel` with which `warnings.warn` names the innermost frame of the user's code."""
     level, frame, inner = 1, sys._getframe(1), (_PACKAGE, "contextlib")
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in inner:
         level, frame = level + 1, frame.f_back

@@ -123,7 +123,7 @@ def task(
 
 @contextmanager
 def waiting_for(what: str, *, setting: str | None = None) -> Iterator[Wait]:
-    """Reports "waiting for `what`" if the `with` block lasts longer than 5 s while no task advances; yields the `Wait`.
+    """Reports "waiting for `what`" once the `with` block has lasted 5 s and no task advances; yields the `Wait`.
 
     `setting` is a text about a setting to check, such as "AWS_REGION names it".
     """
@@ -176,7 +176,7 @@ class LineReporter:
         self._waits_due: dict[str, float] = {}
 
     def look(self, tasks: Sequence[Task], waits: Sequence[Wait]) -> None:
-        """Reports the open tasks and waits, the oldest first, if a line is due."""
+        """Prints the lines that are due about the open tasks and waits, which are sorted from oldest to newest."""
         now = self._clock()
         self._report_waits(tasks, waits, now)
         if not tasks:
@@ -190,7 +190,7 @@ class LineReporter:
             self._say(plain_line(task.description, amounts, pace.speed(), inner=last))
 
     def end(self, task: Task, *, is_complete: bool) -> None:
-        """Prints the last line of a finished task; `is_complete` is false after an error or a signal."""
+        """Prints the last line of a task of 30 s or more; none if an error or a signal ended it (not `is_complete`)."""
         seconds = self._clock() - task.started
         if is_complete and task in self._due and seconds >= SECONDS_BETWEEN_LINES:
             self._say(end_line(task.description, task.amounts(), seconds, before=task.before))
@@ -252,7 +252,7 @@ class _Board:
                 self.reporter.end(opened, is_complete=is_complete)
 
     def _watch(self) -> None:
-        """Reports until nothing is open, then ends the thread, because an idle thread would make forks unsafe."""
+        """Body of the reporting thread, which ends when nothing is open, because an idle thread makes forks unsafe."""
         while True:
             time.sleep(self.reporter.seconds_between_looks)
             with self._reporting:

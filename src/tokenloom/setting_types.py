@@ -55,7 +55,7 @@ def check_types(settings: object) -> None:
 
 
 def checked_path(name: str, path: object, *, example: str | None = None) -> str:
-    """Validates a path and returns it as a string; `example` is the hint of the error."""
+    """Validates that a value is a str or a path of str, and returns a str; `example` is the hint of the error."""
     if isinstance(path, (str, os.PathLike)) and isinstance(text := os.fspath(path), str):
         return text
     raise wrong_value(name, "a path", path, hint=example)
@@ -70,11 +70,11 @@ def checked_paths(name: str, paths: object, *, example: str | None = None) -> li
 
 
 def checked_output_prefix(name: str, path: object) -> str:
-    """Validates the prefix of an output; it must end with a name, else files such as `.bin` would be written."""
+    """Validates the prefix of an output; it must end with a file name, else files such as `.bin` would be written."""
     text = checked_path(name, path, example="such as `data/corpus`")
     if os.path.basename(text) in ("", ".", ".."):
         raise ConfigError(
-            f"`{name}`: must end with a name, got {text!r}", hint=f"such as {os.path.join(text, 'corpus')!r}"
+            f"`{name}`: must end with a file name, got {text!r}", hint=f"write {os.path.join(text, 'corpus')!r}"
         )
     return text
 

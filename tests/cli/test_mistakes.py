@@ -81,8 +81,8 @@ FAILED = [
     ),
     (
         f"preprocess corpus.jsonl --output-prefix . {BYTE}",
-        "`--output-prefix`: must end with a name, got '.'",
-        *("such as './corpus'", "configerror"),
+        "`--output-prefix`: must end with a file name, got '.'",
+        *("write './corpus'", "configerror"),
     ),
     (
         f"preprocess body.jsonl --output-prefix body {BYTE}",
