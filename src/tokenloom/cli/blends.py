@@ -69,7 +69,8 @@ class PlanOptions(RunOptions, JsonOption):
     Attributes:
         micro_batch_size: samples per microbatch of a rank.
         data_parallel_size: number of data-parallel ranks.
-        json: print one JSON object: sequence_length, splits with their datasets and problems, surplus, resonance.
+        json: print one JSON object: sequence_length, surplus, and two lists over train, valid and test, with null for
+            a split without data: `splits` (objects with the lists datasets and problems) and `resonance`.
     """
 
     micro_batch_size: Annotated[Count | None, _MIXTURE] = None
@@ -122,7 +123,7 @@ class TrainerOptions(RunOptions):
         step_batch_size_schedule: batch sizes by consumed tokens, such as "0:768 250B:1536".
         phase_transition_iterations: steps at which a new data phase starts; samples are counted per phase.
         iteration: a step within the phase to build.
-        mmap_bin_files: read .bin files with pread instead of mmap.
+        mmap_bin_files: --no-mmap-bin-files reads .bin files with pread instead of mmap.
         object_storage_cache_path: folder for copies of .idx files.
         per_dataset_sequences_path: counts written by `tokenloom sequences-per-dataset`.
     """
@@ -199,7 +200,8 @@ class CacheOptions(TrainerOptions, TokenizerOptions, JsonOption):
         seed: seed of the run.
         num_dataset_builder_threads: number of datasets to build in parallel.
         verify: build all indices again and compare them.
-        json: print one JSON object: path, verified, problems, sequence_length, datasets (split, kind, num_samples).
+        json: print one JSON object: path, verified, problems (a list of texts), sequence_length, and `datasets`: a list
+            with one object per dataset: split, kind, num_samples.
     """
 
     dataset: Annotated[str, Written(choices=tuple(_KINDS), others=_ALIASES)] = "gpt"
@@ -267,7 +269,7 @@ class CountOptions(DataOptions, JsonOption):
     Attributes:
         output: output file (default: standard output).
         overwrite: replace a file with other contents.
-        json: print one JSON object: path, num_datasets, written. Has no effect without --output: counts are JSON.
+        json: print one JSON object: path, num_datasets, written. No effect without --output, as counts are JSON.
     """
 
     output: Annotated[str | None, Written(names=("--output", "--per-dataset-sequences-path"), metavar="FILE")] = None
@@ -312,7 +314,7 @@ class StreamOptions(RunOptions, TokenizerOptions, JsonOption):
         consumed_samples: skip the first N samples (default 0).
         batches: maximum number of batches (default all).
         json: print one JSON object: position, num_batches, num_samples, num_tokens, seconds, wait_seconds,
-            longest_wait_seconds and storage (by source).
+            longest_wait_seconds, and `storage`: an object of counts by URL, empty for local data.
     """
 
     path_to_cache: Annotated[str | None, _CACHE] = None

@@ -42,8 +42,9 @@ class InfoOptions(JsonOption):
         prefixes: path of the pair without .bin or .idx, or a folder of pairs.
         multimodal: read an index with sequence modes (text and images).
         json: print one JSON object per dataset, one per line: prefix, num_documents, num_sequences, num_tokens,
-            num_bytes, dtype, num_empty, shortest, mean_length, longest, percentiles, histogram, modes, origins, hashes,
-            columns (names) and manifest.
+            num_bytes, dtype, num_empty, shortest, mean_length, longest, hashes (a bool), columns (names), manifest;
+            lists of lists: percentiles [percent, length], histogram [start, stop, count], modes [mode, num_sequences,
+            num_tokens]; and `origins`: null, or an object: num_input_files, num_known_documents.
     """
 
     prefixes: Annotated[tuple[str, ...], Written(metavar="PREFIX", is_positional=True)]
@@ -91,8 +92,8 @@ class VerifyOptions(JsonOption):
         prefixes: path of the pair without .bin or .idx.
         multimodal: read an index with sequence modes (text and images).
         vocab_size: also check that every token is below N.
-        json: print one JSON object: ok, and in datasets prefix, ok, num_tokens, smallest_token, largest_token, problems
-            and has_manifest of each.
+        json: print one JSON object: ok, and `datasets`: a list with one object per PREFIX: prefix, ok, num_tokens,
+            smallest_token, largest_token, problems (a list of texts), has_manifest, has_images.
     """
 
     prefixes: Annotated[tuple[str, ...], Written(metavar="PREFIX", is_positional=True)]
@@ -168,9 +169,9 @@ class MergeOptions(DatasetOptions, JsonOption):
 
     Attributes:
         verify: compare the inputs with their manifests, and the result with the inputs.
-        durable: do not fsync the result (faster; a power failure may lose it).
-        json: print one JSON object: num_inputs, num_input_bytes, seconds, verified, notices, and in datasets prefix,
-            num_documents, num_known_origins, num_sequences, num_tokens, num_bytes, dtype of each.
+        durable: --no-sync skips the fsync of the result: faster, but a power failure may lose the result.
+        json: print one JSON object: num_inputs, num_input_bytes, seconds, verified, notices, and `datasets`: a list
+            with one object: prefix, num_documents, num_known_origins, num_sequences, num_tokens, num_bytes, dtype.
     """
 
     verify: bool = False
@@ -202,7 +203,7 @@ class CatalogueOptions(DatasetOptions, JsonOption):
     Attributes:
         verify: read all tokens and compare their checksums with the manifests.
         json: print one JSON object: prefix, num_documents, num_known_origins, num_sequences, num_tokens, num_bytes,
-            dtype; num_pairs, seconds and notices.
+            dtype, num_pairs, seconds and notices (a list of texts).
     """
 
     verify: bool = False
@@ -230,8 +231,8 @@ class ExportOptions(JsonOption):
         file_format: format of the files in an output folder.
         compression: zstd, snappy, lz4 or none.
         row_group_bytes: maximum size of a row group.
-        part_bytes: maximum size of the tokens in one file of an output folder.
-        json: print one JSON object: what, paths, num_rows, num_tokens, num_bytes.
+        part_bytes: maximum size in bytes of the tokens in one file of an output folder.
+        json: print one JSON object: what ("documents" or "samples"), paths, num_rows, num_tokens, num_bytes.
     """
 
     data: Annotated[str, Written(metavar="DATA", is_positional=True)]
@@ -275,13 +276,14 @@ class ColumnOptions(JsonOption):
         values: a .npy file with a row for each token, sequence or document, in the order of the dataset. With --kind
             document also a .parquet or .jsonl file with a row for each document, in any order; a row has the document's
             number under `document`, and its value or list of values under NAME.
-        kind: what a row of VALUES belongs to.
-        of: whether a token's value belongs to it as an input or as a label.
-        padding: value at positions without a token.
+        kind: whether VALUES has a row for each token, sequence or document.
+        of: whether a sample has a token's value where the token is the input, or where it is the label.
+        padding: value at positions of a sample without a token.
         dtype: dtype of the values (default: that of the .npy file, else float32).
         made_by: a description of the values' source, shown by info (default: the file name).
         overwrite: replace an existing column.
-        json: print one JSON object: prefix, and in columns by name kind, dtype, shape, num_bytes, crc32, of, padding.
+        json: print one JSON object: prefix, and `columns`: an object with one object per column, by name: kind, dtype,
+            shape, num_bytes, crc32, of, padding, made_by, about (names of further metadata).
     """
 
     action: Annotated[Literal["add", "info", "remove"], Written(is_positional=True)]
@@ -335,7 +337,7 @@ def _add(options: ColumnOptions, name: str, path: str) -> None:
 
 
 def _rows_by_document(path: str, name: str, count: int) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Yields (index of the document, values) of each row of a table; `InputError` for invalid or repeated rows."""
+    """Yields (index of the document, its value or values) of each row; `InputError` for invalid or repeated rows."""
     seen, limits = np.zeros(count, dtype=np.bool_), ReadLimits(max_record_bytes=1 << 30)
     keys, file = ("document", name), whole_file(inspect_input(path))
     with closing(open_slice(file, block_bytes=1 << 22, keys=keys, limits=limits)) as reader:

@@ -52,8 +52,8 @@ class Options(JsonOption):
         sequence_length: tokens per sample.
         micro_batch_size: samples per batch.
         json: print one JSON object: prefix, num_text_bytes, tokenizer, num_documents, num_tokens, preprocess_seconds,
-            num_samples (by split), missing (optional libraries), and in stream tensors, startup_seconds, num_epochs,
-            num_batches, num_tokens and seconds.
+            num_samples (an object by split), missing (a list of optional libraries), and `stream`: an object: tensors,
+            startup_seconds, num_epochs, num_batches, num_tokens and seconds.
     """
 
     output: Annotated[str, Written(metavar="FOLDER")] = "demo-output"
@@ -151,7 +151,7 @@ def train_tokenizer(path: str, *, vocab_size: int) -> TextTokenizer:
 def _stream(dataset: GPTDataset, micro_batch_size: int) -> dict[str, Any]:
     """Reads batches like a training loop: one epoch to warm up, then whole epochs for at least a second.
 
-    Returns the counts and times of `tokenloom demo --json`.
+    Returns the object `stream` of `tokenloom demo --json`.
     """
     started = time.perf_counter()
     loader = ThreadLoader(dataset, batch_size=micro_batch_size)

@@ -1,8 +1,8 @@
 """Prints errors, warnings and progress to stderr.
 
 Messages of other packages name Python settings, such as `` `restart=True` `` or `` `memory_bytes` ``. This module
-replaces them by options of the running command, such as `` `--restart` ``. If a hint offers alternatives,
-those that name a setting without an option are removed.
+replaces them by options of the running command, such as `` `--restart` ``. If a hint offers alternatives, separated
+by "; " or ", or ", those that name a setting without an option are removed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def in_options(text: str, parser: argparse.ArgumentParser) -> str:
 
 
 def hint_in_options(hint: str, parser: argparse.ArgumentParser) -> str | None:
-    """Replaces settings in a hint by options; drops alternatives without an option; None if none is left."""
+    """Replaces settings in a hint by options; drops alternatives that keep a `setting=value`; None if none is left."""
     parts = _ALTERNATIVES.split(hint)
     kept = ""
     for separator, part in zip(["", *parts[1::2]], parts[::2], strict=True):
@@ -86,7 +86,7 @@ def error_lines(error: errors.TokenloomError, parser: argparse.ArgumentParser) -
 
 @contextmanager
 def print_warnings(parser: argparse.ArgumentParser) -> Iterator[None]:
-    """Prints Python warnings and logged warnings of the `with` block as lines `warning: …`, with options named."""
+    """Prints Python and logged warnings of the `with` block as lines `warning: …`, settings replaced by options."""
 
     def line_of(message: Warning | str, *_: object, **__: object) -> str:
         return f"warning: {printable(redacted(in_options(str(message), parser)))}\n"

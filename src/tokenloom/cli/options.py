@@ -80,7 +80,7 @@ class Written:
         group: title of the help group of this field, or of the fields of a nested class; replaces `GROUP`.
         without: fields of a nested class that get no option.
         fields: overrides for fields of a nested class, by name.
-        others: additional option strings of the field, each with keyword arguments for `add_argument`.
+        others: more options that set the field: option string to keyword arguments for `add_argument`.
     """
 
     names: tuple[str, ...] = ()
@@ -198,7 +198,7 @@ def declare(
     Class attributes refine the options:
         GROUP: title of the help group of the class's own fields.
         EITHER: tuples of mutually exclusive fields.
-        ONE_OF: tuples of fields of which at least one is required, by the text that reports none of them.
+        ONE_OF: by the text of the error if all are missing, tuples of fields of which at least one is required.
         WITHOUT_EFFECT: options to accept and ignore, by reason, as `--flag --option=N --several=N…`; not in the help.
 
     Returns a function that builds the dataclass from the parsed options; it raises `ConfigError` for invalid values.
@@ -348,7 +348,7 @@ class CommandParser(argparse.ArgumentParser):
 
     Attributes:
         groups: the subcommands.
-        one_of: destinations of which at least one is required, by the text that reports none of them.
+        one_of: by the text of the error if all are missing, destinations of which at least one is required.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -496,7 +496,7 @@ class CommandParser(argparse.ArgumentParser):
         self.error(f"`{name}`: {error.message}", hint=hint)
 
     def _missing(self) -> str:
-        """Lists missing required arguments, such as "--output-prefix PREFIX"; "" if none is missing."""
+        """Returns the missing required arguments as text, such as "--output-prefix PREFIX"; "" if none is missing."""
         parsed: dict[str, Any] = vars(self._parsed)
         nothing: tuple[Any, ...] = (None, [], ())
         needed = [each for each in self._actions if each.required and parsed.get(each.dest, "") in nothing]

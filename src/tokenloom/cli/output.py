@@ -37,7 +37,7 @@ class Answer:
     """The result of a command.
 
     Attributes:
-        record: value printed with `--json`, see `json_text`; of an iterator, each item is one line.
+        record: value printed as one line with `--json`, see `json_text`; an iterator prints one line per item.
         lines: text printed without `--json`.
         status: exit status.
     """
@@ -209,7 +209,7 @@ class StoppedBySignal(KeyboardInterrupt):
 def raise_signals() -> Iterator[None]:
     """Raises `StoppedBySignal` on the first SIGTERM or SIGHUP in the `with` block, and ignores later ones.
 
-    Closed terminals and service managers send several at once. Signals that are already handled or ignored stay so.
+    Closed terminals and service managers send several at once. Signals with another handler keep it.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

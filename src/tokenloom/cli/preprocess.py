@@ -192,7 +192,7 @@ class JobOptions(RunnerOptions):
 
 
 def written(**fields: Written) -> Written:
-    """Returns the overrides for the options of a job's settings; `fields` are additional ones."""
+    """Returns the overrides for the options of a job's settings; `fields` are more overrides, by field."""
     origins = Written(help="do not write PREFIX.origins.npy, which maps documents to input files and records")
     skips = "move any number of bad records to PREFIX.rejected.jsonl instead of stopping"
     skip_all = {"action": "store_const", "const": BadRecordBudget(most=None), "help": skips}
@@ -222,15 +222,15 @@ class TextOptions(TokenizerOptions, JobOptions, JsonOption):
         inputs: files, folders, globs, s3:// URLs, @FILE with a list of these, or - for standard input. Formats are JSON
             lines, text, Parquet, Arrow and Hugging Face datasets; also compressed with gzip, zstd, bz2 or xz.
         named_inputs: the inputs, instead of INPUT; files of unknown format are read as JSON lines.
-        partitions: number of processes, which share --workers.
+        partitions: number of processes; the threads of --workers are divided among them.
         lang: language for --split-sentences; split texts in other languages yourself, into lists of sentences.
         dataset_impl: output format; there is only one.
         bos_token: begin-of-document token if the tokenizer defines none.
         dry_run: show how the first N documents are tokenized, write nothing.
         json: print one JSON object: num_files, num_ignored, num_shards, num_shards_reused, was_complete, num_documents,
             num_duplicates, num_blank_lines, num_rejected, rejected_paths, num_text_bytes, num_tokens, dtype, engine,
-            engine_reason, seconds, in datasets key, split, prefix, num_documents, num_empty, num_sequences, num_tokens,
-            num_bytes of each, and in numbers num_doubled.
+            engine_reason, seconds; `datasets`: a list with one object per output: key, split, prefix, num_documents,
+            num_empty, num_sequences, num_tokens, num_bytes; `numbers`: an object: num_doubled.
     """
 
     ONE_OF: ClassVar[Any] = {"INPUT (or --input)": ("inputs", "named_inputs")}
@@ -310,7 +310,7 @@ class ChatOptions(TokenizerOptions, JobOptions, JsonOption):
 
     Attributes:
         input_path: JSON lines (.jsonl; also .gz, .zst, .bz2, .xz), .parquet or .arrow.
-        json: print one JSON object with the keys of `preprocess`, and num_answer_tokens in numbers.
+        json: print one JSON object with the keys of `preprocess`; the object `numbers` has num_answer_tokens.
     """
 
     input_path: Annotated[str, INPUT]
@@ -334,8 +334,8 @@ class MultimodalOptions(TokenizerOptions, JobOptions, JsonOption):
         input_path: JSON lines, or a folder of file pairs with equal names, such as cat.txt and cat.jpg.
         input_image: folder of images for the records of INPUT, in order of their file names, as for Megatron's
             preprocess_mmdata.py; writes the pairs to PREFIX.pairs.jsonl.
-        json: print one JSON object: the keys of `preprocess`; numbers has num_text_tokens, num_image_bytes,
-            num_truncated.
+        json: print one JSON object with the keys of `preprocess`; the object `numbers` has num_text_tokens,
+            num_image_bytes, num_truncated.
     """
 
     WITHOUT_EFFECT: ClassVar[Any] = {

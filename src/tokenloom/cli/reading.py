@@ -92,9 +92,9 @@ class ShowOptions(SampleOptions, JsonOption):
         document: show document I of the pair; negative numbers count from the end.
         sample: show sample K of a split of the pair.
         position: show position N of a run.
-        holdout: --position counts the held-out samples of the run instead.
-        json: print one JSON object: heading, facts, notes, spans, first, num_tokens, and in tokens id, text, kind,
-            part, loss and span of each.
+        holdout: --position is a position among the held-out samples of the run.
+        json: print one JSON object: heading, facts, notes, spans, first, num_tokens, and `tokens`: a list with one
+            object per token: id, text, kind, part, loss and span.
         tokenizer: tokenizer.json or its folder (default: the tokenizer of the data).
         ids: print the id after each token.
         split: weights or shares of train, valid and test, such as 98,1,1 or train=0.99,valid=0.01.
@@ -233,7 +233,7 @@ def _origin_of(row: Row) -> str:
 
 
 def _text_lines(rows: Sequence[Row], *names: str) -> Iterator[str]:
-    """Yields the lines of the fields `names`, each with its document as prefix."""
+    """Yields, per row and field of `names`, its lines of text, each line with the document as prefix."""
     for row, name in itertools.product(rows, names):
         if row.get(name) is not None:
             lines = printable(row[name]).removesuffix("\n").split("\n")
@@ -283,15 +283,16 @@ class TraceOptions(RunFiles):
         step: steps, from 0.
         position: positions (samples), from 0.
         rank: print only the samples of these data-parallel ranks.
-        holdout: --position counts the held-out samples instead.
+        holdout: --position is a position among the held-out samples.
         text: print the decoded text.
         from_input: print the record, read again from the input file.
         check_inputs: report input files that have changed since they were tokenized.
         worst: print instead the N documents with the largest share of the loss, and their first words (or --text).
         json: print one JSON object per span, one per line: position, step, rank, micro_batch, source, pass, document,
-            start, length, file, record (from 1), slot, denied, stage, walk, window, pair, row, run, and with --text and
-            --from-input text and input; unknown values are null. With --worst one per document: source, document, file,
-            record, pair, row, loss, loss_of (document, or sample: divided by tokens), length, positions, share, text.
+            start, length, file, record (from 1), slot, denied, stage, walk, window, pair, row, run; text with --text,
+            input with --from-input; unknown values are null. With --worst one object per document: source, document,
+            file, record, pair, row, loss, loss_of ("document", or "sample" if a sample's loss was divided in proportion
+            to tokens), length, positions (a list), share, text.
     """
 
     EITHER: ClassVar[Any] = (("step", "position"), ("worst", "from_input"), ("worst", "check_inputs"))
@@ -426,7 +427,7 @@ def _open_losses(opened: Run, path: str | None) -> str | None:
 
 
 def _loss_of(row: Row, losses: Mapping[tuple[int, int], SpanLoss]) -> Row:
-    """Returns `loss`, `loss_of` and `loss_level` of a span; None if no loss was recorded."""
+    """Returns a dict of `loss`, `loss_of` and `loss_level` of a span, all None if no loss was recorded."""
     if (found := losses.get((row["position"], row["slot"]))) is None:
         return {"loss": None, "loss_of": None, "loss_level": None}
     return {"loss": found.loss, "loss_of": "document" if found.is_recorded else "sample", "loss_level": found.level}
@@ -455,7 +456,7 @@ def _worst_lines(
 
 
 def _deny_lines(options: BatchSizes, opened: Run, documents: Sequence[Row], first: int) -> Iterator[str]:
-    """Yields the lines of a command that denies documents from `first` or the first unconsumed position on."""
+    """Yields a command that denies documents from position `first` on, or the first unconsumed one if later."""
     position = max(first, opened.lock.consumed)
     arguments: list[object] = ["--from-position", position]
     if (sizes := options.batch_sizes(opened.lock)) is not None:
@@ -482,8 +483,8 @@ class WhenOptions(NamedDocuments, RunFiles):
         until_position: search only before position N.
         json: print one JSON object per span, one per line: the keys of `trace --json`, match (first matching token),
             num_matched (matching tokens) and seen (whether training has consumed the position, by run.lock); unknown
-            values are null. With losses, also loss, loss_of (document; or sample if divided among its tokens) and
-            loss_level (1 or 2: above 1.5 or 3 times the median).
+            values are null. With losses, also loss, loss_of ("document" or "sample", as in `trace --json`) and
+            loss_level (1 or 2: above 1.5 or 3 times the median; else 0).
     """
 
     ONE_OF: ClassVar[Any] = {
@@ -593,10 +594,10 @@ class DenyOptions(NamedDocuments, RankOptions):
         until_position: list only changes before position N.
         since_start: also list earlier steps that read the documents.
         dry_run: print the changes, write nothing.
-        json: print one JSON object: path, written, position, reason, documents, already_denied, held_out and
-            no_document (names), unknown_pairs (prefixes without origins), listed_until, num_positions, num_tokens,
-            changed and seen (spans as in `trace --json`; seen is null without --since-start), digest and
-            order_without_denials (before and after), and diff.
+        json: print one JSON object: path, written, position, reason, listed_until, num_positions, num_tokens; lists of
+            names: documents, already_denied, held_out, no_document; unknown_pairs (prefixes without origins); lists of
+            spans as in `trace --json`: changed and seen (null without --since-start); `digest` and
+            `order_without_denials`: objects with the keys before and after; diff (a list of lines).
     """
 
     ONE_OF: ClassVar[Any] = {
@@ -684,7 +685,8 @@ class ReplayOptions(RunPath, BatchSizes):
         expect: the expected digest.
         expect_file: a file of expected digests, one per line, such as one per checkpoint.
         threads: number of reading threads.
-        json: print one JSON object: digest, run, start, stop, num_samples; with --expect also expected and matches.
+        json: print one JSON object per range: digest, run, start, stop, num_samples; if a digest is expected, also
+            expected and matches.
     """
 
     EITHER: ClassVar[Any] = (("expect", "expect_file"),)
@@ -717,7 +719,7 @@ def replay(options: ReplayOptions) -> Iterator[Answer]:
 
 
 def _wanted_ranges(options: ReplayOptions, opened: Run, name: str) -> list[tuple[RangeDigest, str | None]]:
-    """Returns the ranges to read, each with its expected sum as 32 hex digits, or None."""
+    """Returns (range to read, its expected sum as 32 hex digits, or None if nothing is expected)."""
     start = options.position_of(options.from_position, opened.lock)
     stop = options.position_of(options.to_position, opened.lock)
     if options.expect_file is not None:

@@ -97,8 +97,8 @@ class InitOptions(JsonOption):
         seed: seed of the shuffle (default 1234).
         tokenizer: path of the tokenizer of the data.
         holdout: share of each source to hold out for validation, such as "0.1%".
-        json: print one JSON object: path, data, not_taken (arguments of --args-file that were ignored, with reasons)
-            and others (arguments that are not about data).
+        json: print one JSON object: path, data (a list), others (arguments of --args-file that are not about data), and
+            `not_taken`: a list with one object per argument about data that was ignored: argument, reason.
     """
 
     EITHER: ClassVar[Any] = (("tokens", "samples"), ("folders", "data_path"))
@@ -158,8 +158,8 @@ class LockOptions(RunPath, BatchSizes):
             goes back to an earlier checkpoint.
         dry_run: print the changes, write nothing.
         json: print one JSON object: path, written, consumed, digest, num_samples, num_sources, num_pairs, num_tokens,
-            segments, changes, exhausted, stopped, cut_short, no_document (records without a document), unknown_pairs
-            (prefixes without origins), dropped and moved.
+            stopped, cut_short, no_document (records without a document), unknown_pairs (prefixes without origins),
+            dropped (documents); lists of objects: segments, exhausted; objects or null: changes, moved.
     """
 
     consumed_samples: Position | None = None
@@ -266,7 +266,7 @@ class AmendOptions(RunPath, BatchSizes):
         samples: total samples of the stage.
         add_source: a new source, such as books='data/books/*'; may be repeated.
         deny: a file that lists documents to deny, such as web:12345, one per line.
-        grow: add new pairs that match the sources' globs.
+        grow: add the new pairs that `data` of the sources in run.toml matches.
         dry_run: print the changes, write nothing.
         json: print one JSON object: path, written, position, diff, and the keys of `run lock`.
     """
@@ -310,7 +310,8 @@ class CheckOptions(RunPath):
 
     Attributes:
         full: also read all data and compare their checksums.
-        json: print one JSON object: path, run, num_pairs, full and problems.
+        json: print one JSON object: path, run, num_pairs, full, and `problems`: a list with one object per problem:
+            source, path, message, is_unknown.
     """
 
     full: bool = False
@@ -333,7 +334,7 @@ class IdOptions(RunPath, BatchSizes):
     as `run` in their state. Also print a digest of the sample order before a position. RUN may also be a lock file.
 
     Attributes:
-        position: the position of the digest, from 0 (default: the consumed samples of run.lock).
+        position: the position of the digest, from 0 (default: the consumed samples of run.lock; none if 0).
         json: print one JSON object: path, run, position, digest and num_samples.
     """
 
@@ -358,7 +359,7 @@ class DigestOptions(RunPath, BatchSizes):
     """Print a SHA-256 of all that determines the samples before a position; equal digests mean equal samples.
 
     Attributes:
-        position: the position, from 0 (default: the consumed samples of run.lock; the end if there are none).
+        position: the position, from 0 (default: the number of consumed samples in run.lock; if 0, the end of the run).
         json: print one JSON object: position, digest and run.
     """
 
@@ -392,8 +393,8 @@ class PlanOptions(RunPath, BatchSizes):
     Attributes:
         tokens_per_second: training throughput over all ranks.
         start: date and time at which training reads the first unconsumed position.
-        json: print one JSON object: run, cut_short, num_samples, num_tokens, segments, sources, caps and end; segments,
-            caps and end have step, seconds and date where known.
+        json: print one JSON object: run, cut_short, num_samples, num_tokens; lists of objects: segments, sources, caps;
+            and the object `end`. Objects in segments and caps, and `end`, have step, seconds and date where known.
     """
 
     tokens_per_second: Annotated[float | None, Written(metavar="N", group="dates")] = None
@@ -502,7 +503,8 @@ class LedgerOptions(RunPath, BatchSizes):
 
     Attributes:
         until_position: count only positions before N (default: the whole run).
-        json: print one JSON object: run, position, balance, total, sources and stages.
+        json: print one JSON object: run, position, balance; `total`: an object of counts; `sources`: a list with such
+            an object per source; `stages`: a list with one object per stage, which has its own total and sources.
     """
 
     until_position: Position | None = None
@@ -552,7 +554,8 @@ class DiffOptions(JsonOption):
         before: a run.toml or a lock file, such as an older one.
         after: the run.toml or lock file to compare with A.
         until_position: compare only positions before N (default: all).
-        json: print one JSON object: position, before, after, reason, runs, ends, stop, settings and sources.
+        json: print one JSON object: position, before, after, reason, runs, ends, stop; lists of objects: settings,
+            sources.
     """
 
     before: Annotated[str, Written(metavar="A", is_positional=True)]
@@ -589,7 +592,7 @@ class RunStreamOptions(RunPath, BatchSizes):
         batches: maximum number of batches.
         holdout: read the held-out samples instead.
         json: print one JSON object: position, num_batches, num_samples, num_tokens, seconds, wait_seconds,
-            longest_wait_seconds and storage (by source).
+            longest_wait_seconds, and `storage`: an object of counts by URL, empty for local data.
     """
 
     position: Position | None = None

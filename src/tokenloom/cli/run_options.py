@@ -107,7 +107,7 @@ class RunOptions(SizeOptions, DataOptions):
         sequence_length: tokens per sample.
         full_validation: validate on exactly one epoch.
         multiple_validation_sets: build one validation dataset per prefix instead of a blend.
-        mid_level_dataset_surplus: share of extra samples to build per dataset.
+        mid_level_dataset_surplus: extra samples to build per dataset, as a share of those needed.
         extend_short_datasets: repeat a dataset that has too few samples.
     """
 
@@ -220,6 +220,6 @@ def stage_of(name: str) -> str:
 
 
 def difference(path: str, amended: Amended, *, after: str = "after") -> list[str]:
-    """Returns the changes of `run.toml` as lines of a unified diff."""
+    """Returns a unified diff of `run.toml` before and after, as lines; `after` labels the new text."""
     texts = amended.before.splitlines(), amended.after.splitlines()
     return list(difflib.unified_diff(*texts, f"{path} before", f"{path} {after}", n=1, lineterm=""))
