@@ -178,7 +178,7 @@ def _first_denied(lock: RunLock) -> dict[tuple[str, int], tuple[int, Hashable, i
 
 
 def _content(pair: LockedPair, parts: int = 5) -> tuple[object, ...]:
-    """Returns a key that identifies the content of a pair; with 6 parts, it includes the checksum of the tokens."""
+    """Returns the first `parts` values that identify the content of a pair; the sixth is the checksum of its tokens."""
     return tuple(content_of(pair)[:parts])
 
 

@@ -101,7 +101,7 @@ class LockedSegment:
         stage: name of the stage.
         start: first position.
         num_samples: number of positions; None if endless, which only the last segment may be.
-        mixed_as: size of the mixture if a cut made the segment shorter; None for `num_samples`.
+        mixed_as: number of positions mixed before a cut made the segment shorter; None for `num_samples`.
         sequence_length: tokens per sample.
         weights: (index of the source, weight above 0) in ascending order of sources.
         stretch_length: length in tokens of the stretches that passes are cut into; None unless a later segment of

@@ -431,7 +431,7 @@ class _Resolving:
         return _ended(read, _first(*ends), self._block, consumed)
 
     def _cap(self, stage: StageSettings, entered: Entered, segment: LockedSegment, stop: int | None) -> int | None:
-        """Returns the first position beyond a source's `max_passes`; None if none is, or the stage repeats sources."""
+        """Returns the first position beyond a source's `max_passes`; None if there is none or sources repeat."""
         caps = [(leaf, self._sources[source].max_passes) for leaf, source in enumerate(entered.sources.tolist())]
         takes = {leaf: entered.takes_within(leaf, cap) for leaf, cap in caps if cap is not None}
         mixture = Mixture([weight for _, weight in segment.weights])

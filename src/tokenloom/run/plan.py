@@ -89,7 +89,7 @@ class PlannedSource:
         offered_tokens: tokens of the walks begun; if windows are packs, slots of the packs.
         seen_tokens: tokens in samples that are read.
         unseen_tokens: tokens in samples left of a pass when the sequence length changes or the run ends.
-        unseen_samples: number of these samples per phase.
+        unseen_samples: number of these samples for each phase; see `run/progress.py`.
         uncovered_tokens: tokens after the last whole sample of each walk.
         difference: `offered_tokens` minus the three others; always 0.
     """

@@ -271,7 +271,7 @@ class Run(HasFacts):
         return plan_of(self.timeline.lock)
 
     def ledger(self, *, until: int | None = None, reads_data: bool = True) -> RunLedger:
-        """Accounts for the tokens of each source before a position, per stage, and for the contents of the samples.
+        """Counts, per stage and source, what became of the tokens before a position, and what fills the samples.
 
         Args:
             until: the position; None for the end of the run.

@@ -104,7 +104,7 @@ def lock_pair(
     reads: Kind | None = None,
     object_storage: ObjectStorageSettings | None = None,
 ) -> LockedPair:
-    """Validates a pair and returns it without a holdout. If `tokenizer` or `reads` is None, its check is skipped."""
+    """Returns a pair without a holdout; checks its tokenizer and that it has the kind of data `reads`, unless None."""
     pair = IndexedDataset(prefix, object_storage=object_storage)
     prefix = pair.path_prefix
     if pair.dtype.kind not in "iu":

@@ -306,7 +306,7 @@ Columns = dict[str, NDArray[Any]]
 def _columns(
     dataset: KnowsSpans, numbers: Int64s, *, samples: Int64s, source: int, of_samples: Columns, first_document: int = 0
 ) -> Columns:
-    """Returns the spans of samples of one source as columns; `samples` are the indices of their positions."""
+    """Returns the spans of samples `numbers` of one source as columns; `samples`: indices of their positions."""
     spans = dataset.span_batch(numbers)
     slots = dataset.slots_of(spans.documents) if hasattr(dataset, "slots_of") else spans.lengths
     counts, denied, ends = np.diff(spans.row_offsets), spans.documents < 0, np.cumsum(slots)
