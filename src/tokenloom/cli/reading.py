@@ -146,7 +146,7 @@ def _of_run(path: str, options: ShowOptions) -> Shown:
 
 
 def _tokenizer_of(opened: Run, path: str | None) -> TextTokenizer | None:
-    """Loads the tokenizer at `path`, else that of the run; prints a message and returns None if the latter fails."""
+    """Loads the tokenizer at `path`, or that of the run if None; if the latter fails, prints why and returns None."""
     if path is not None:
         return load_tokenizer(path)
     try:

@@ -153,7 +153,7 @@ class LockOptions(RunPath, BatchSizes):
     changes and the first position whose sample changes; writes nothing if training has consumed that position.
 
     Attributes:
-        consumed_samples: number of samples that training has consumed.
+        consumed_samples: number of samples that training has consumed (default: as in run.lock).
         drop: accept that denials were removed from run.toml, or that consumed positions are given up because training
             goes back to an earlier checkpoint.
         dry_run: print the changes, write nothing.
@@ -392,7 +392,7 @@ class PlanOptions(RunPath, BatchSizes):
 
     Attributes:
         tokens_per_second: training throughput over all ranks.
-        start: date and time at which training reads the first unconsumed position.
+        start: date and time at which training reads the first unconsumed position (default: print no dates).
         json: print one JSON object: run, cut_short, num_samples, num_tokens; lists of objects: segments, sources, caps;
             and the object `end`. Objects in segments and caps, and `end`, have step, seconds and date where known.
     """
