@@ -554,8 +554,7 @@ class DiffOptions(JsonOption):
         before: a run.toml or a lock file, such as an older one.
         after: the run.toml or lock file to compare with A.
         until_position: compare only positions before N (default: all).
-        json: print one JSON object: position, before, after, reason, runs, ends, stop; lists of objects: settings,
-            sources.
+        json: print one JSON object: position, before, after, reason, runs, ends, stop; lists: settings, sources.
     """
 
     before: Annotated[str, Written(metavar="A", is_positional=True)]
