@@ -57,7 +57,7 @@ _MASKING = {"masking_do_full_word": True, "masking_do_permutation": False, "mask
 
 
 class _Kind(NamedTuple):
-    """A kind of dataset: module and name of its config class, the setting of each argument, and constant settings."""
+    """A kind of dataset: module and name of its config class, `fields` (setting by argument), and constant settings."""
 
     module: str
     config: str
@@ -118,12 +118,12 @@ _NOT_SETTINGS = {
 def dataset_kind(args: Any, kind: str | None = None) -> str:
     """Returns the kind of dataset that the arguments select: gpt, fim, sft, varlen, bert, t5 or multimodal.
 
-    Arguments of a single training script select the kind: `--fim-data`, `--sft`, `--use-varlen-dataset`,
-    `--decoder-seq-length` (T5), `--dataloader-seq-length` (multimodal), or a word-piece tokenizer (BERT). The default
-    is gpt. If `kind` is given, it is returned unless the arguments select another kind.
+    `--fim-data`, `--sft`, `--use-varlen-dataset`, `--decoder-seq-length` (T5) and `--dataloader-seq-length`
+    (multimodal) select a kind. Without these options, the kind is `kind` if given, bert with a word-piece tokenizer,
+    and else gpt.
 
     Raises:
-        ConfigError: the arguments select several kinds, or a kind other than `kind`.
+        ConfigError: the options select two kinds, or a kind other than `kind`; or `kind` is unknown.
     """
     if kind is not None and kind not in _KINDS:
         raise ConfigError(f"unknown kind of dataset {kind!r}", hint=f"choose one of {', '.join(_KINDS)}")
@@ -147,10 +147,10 @@ def config_from_args(
     """Returns the dataset configuration for the trainer's arguments, such as a `GPTDatasetConfig`.
 
     Args:
-        args: arguments of any Megatron version, before or after its validation: a namespace or a mapping.
+        args: arguments of any Megatron version, before or after the trainer validates them: a namespace or a mapping.
         tokenizer: tokenizer of the data; None to load the tokenizer that `args` specifies, see `tokenizer_from_args`.
         kind: kind of dataset, see `dataset_kind`; None to derive the kind from `args`.
-        preprocess_func: the setting of `MultimodalDatasetConfig`.
+        preprocess_func: the setting of this name of `MultimodalDatasetConfig`; None for other kinds.
 
     Raises:
         ConfigError: arguments contradict each other, a required argument is missing, or a value is invalid.
@@ -197,7 +197,7 @@ def tokenizer_from_args(args: Any) -> Any:
 
 
 def _validated(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments as changed by the trainer's validation; idempotent."""
+    """Returns a copy of the arguments with the changes that the trainer's validation makes; it may be called twice."""
     validated = dict(values)
     length, encoder = validated.get("seq_length"), validated.get("encoder_seq_length")
     if length is not None and encoder is not None and length != encoder:
@@ -213,7 +213,7 @@ def _validated(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _derived_settings(kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings that depend on more than one argument."""
+    """Returns the settings that are computed from arguments instead of copied, such as parallel sizes."""
     if kind in ("bert", "t5"):
         return {}
     settings: dict[str, Any] = {"data_parallel_size": data_parallel_size(values)}
@@ -267,7 +267,7 @@ _SOURCES = (("data_path",), ("data_args_path",), _SPLIT_PATHS, ("per_split_data_
 def get_blend_and_blend_per_split(args: Any) -> Blends:
     """Returns `blend` and `blend_per_split` of a configuration, like Megatron's function of this name.
 
-    At least one of them is None; both are None for mock data. File paths may be addresses in object storage.
+    At least one of them is None; both are None for mock data. The files that arguments name may be in object storage.
     """
     values = argument_values(args)
     is_given = {name: values.get(name) not in (None, False) for names in _SOURCES for name in names}
@@ -337,12 +337,12 @@ def global_batch_size(args: Any) -> int:
     if (size := values.get("global_batch_size")) is not None:
         return checked_integer("--global-batch-size", size, at_least=1)
     if (micro := values.get("micro_batch_size")) is None:
-        raise ConfigError("no --global-batch-size and no --micro-batch-size given")
+        raise ConfigError("neither --global-batch-size nor --micro-batch-size given", hint="pass one of them")
     return checked_integer("--micro-batch-size", micro, at_least=1) * data_parallel_size(args)
 
 
 def data_parallel_size(args: Any) -> int:
-    """Returns the number of data-parallel ranks: as given, else world size / (tensor × pipeline × context size)."""
+    """Returns `data_parallel_size`; if it is missing, world size / (tensor × pipeline × context parallel size)."""
     values = argument_values(args)
     if (size := values.get("data_parallel_size")) is not None:
         return checked_integer("the data-parallel size", size, at_least=1)
@@ -357,7 +357,7 @@ def data_parallel_size(args: Any) -> int:
 
 
 def batch_sizes_of(args: Any) -> BatchSizes:
-    """Returns the global batch sizes: a step schedule, a ramp-up, or a constant size."""
+    """Returns the batch sizes of `--step-batch-size-schedule` or `--rampup-batch-size`, else a constant size."""
     values = argument_values(args)
     schedule, rampup = values.get("step_batch_size_schedule"), values.get("rampup_batch_size")
     if schedule is not None:
@@ -411,7 +411,7 @@ def train_valid_test_num_samples(args: Any) -> tuple[int, int | None, int]:
     """Returns the number of train, valid and test samples that the trainer requests from the dataset builder.
 
     Equals Megatron's `get_train_valid_test_num_samples`, including `--phase-transition-iterations`. The number of valid
-    samples is None with `--full-validation`: then a validation uses the whole split once.
+    samples is None with `--full-validation`: each validation then reads the whole split once.
     """
     values = argument_values(args)
     size = global_batch_size(args)
@@ -433,7 +433,7 @@ def train_valid_test_num_samples(args: Any) -> tuple[int, int | None, int]:
 
 
 def _samples_of_phase(values: Mapping[str, Any], phases: Any, size: int) -> int:
-    """Returns the number of samples in the current phase of the run; `phases` are the transition iterations."""
+    """Returns the number of samples in the current phase; `phases` lists the first iteration of each later phase."""
     if isinstance(phases, str):  # before the trainer's validation
         where = f"--phase-transition-iterations {quoted(phases)}"
         phases = [parse_integer(item.text, f"{where}: {item.place}", at_least=1) for item in items_of(phases)]

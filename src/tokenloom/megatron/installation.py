@@ -121,7 +121,7 @@ def uninstall() -> None:
 
 
 def report() -> InstallReport:
-    """Returns whether `install` is in effect, megatron-core's version, and the replaced modules."""
+    """Returns whether `install` is in effect, the version of megatron-core, and the modules that are replaced."""
     with _LOCK:
         finder = _installed()
         version = installed_version() if finder is None else finder.version

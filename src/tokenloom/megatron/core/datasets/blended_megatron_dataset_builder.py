@@ -29,8 +29,9 @@ Matrix = Sequence[tuple[float, float] | None]
 class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
     """`tokenloom.BlendedMegatronDatasetBuilder` with Megatron's hooks; arguments and errors are the same.
 
-    If a subclass overrides a hook, `build` calls all hooks as Megatron does: rank 0 builds first, the other ranks after
-    a `torch.distributed` barrier. Otherwise it builds like the base class.
+    Hooks are the methods `_build_…` and `build_generic_dataset`. If a subclass overrides one, `build` calls them as
+    Megatron does: rank 0 builds first, the other ranks after a `torch.distributed` barrier. Otherwise it builds like
+    the base class.
     """
 
     uncalled_hooks: ClassVar[Mapping[str, Uncalled]] = {}
@@ -67,7 +68,7 @@ class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
         ]
 
     def _build_split(self, quota: Quota) -> Any:
-        """Returns the dataset (or list of datasets) of one split of `blend_per_split`."""
+        """Returns the dataset of one split of `blend_per_split`; for the quota kind "list", one dataset per prefix."""
         place = quota.split.value
         matrix = [quota.bounds if split is quota.split else None for split in Split]
 
@@ -94,7 +95,7 @@ class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
     def _build_megatron_datasets_parallel(
         self, prefixes: Sequence[str | None], split: Matrix, sizes_per_dataset: Sequence[Sequence[int | None]]
     ) -> list[list[Any]]:
-        """Builds the datasets of all prefixes in a thread pool; returns a list of datasets for each split. A hook."""
+        """Builds datasets in a thread pool; returns a list for each split, with one dataset per prefix. A hook."""
         build_splits = self._build_megatron_dataset_splits
 
         def build() -> list[list[Any]]:

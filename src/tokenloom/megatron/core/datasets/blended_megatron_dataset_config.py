@@ -71,7 +71,7 @@ def parse_and_normalize_split(split: str) -> list[float]:
 def convert_split_vector_to_split_matrix(
     vector_a: Sequence[float], vector_b: Sequence[float] | None = None
 ) -> SplitMatrix:
-    """Returns the interval of each split in [0, 1]; None if the split is empty.
+    """Returns the interval of each split as (start, end) in [0, 1]; None if the split is empty.
 
     With two vectors, each interval is the intersection of the intervals of both.
 

@@ -132,11 +132,11 @@ class DefaultDynamicCPScheduler(DpBalancedScheduler, _DefaultDynamicCPScheduler)
 
 
 class CostBalancedScheduler(BasePackingScheduler, balanced.CostBalancedScheduler):
-    """A scheduler that makes packs of equal cost; not in Megatron."""
+    """A scheduler that makes packs of about equal cost; Megatron has none like it."""
 
 
 class HybridCostBalancedScheduler(BasePackingScheduler, hybrid.HybridCostBalancedScheduler):
-    """A scheduler that makes packs of equal cost and chooses how many ranks share each pack; not in Megatron."""
+    """A scheduler like `CostBalancedScheduler` that also chooses how many ranks share each pack; not in Megatron."""
 
 
 class PackingSchedulerEnum(enum.StrEnum):
@@ -169,7 +169,8 @@ def wrap_data_iterator(
         pg_collection: process groups; None for those of Megatron's parallel state.
 
     Returns:
-        (iterator over packs, number of microbatches, sum of padded lengths, sum of squared padded lengths).
+        (iterator over packs, number of microbatches, sum of padded lengths, sum of squared padded lengths); both sums
+        are over the sub-samples of the global batch.
 
     Raises:
         ConfigError: the scheduler is unknown or fails, or an argument is missing.
@@ -199,7 +200,7 @@ def _get_scheduler_max_real_num_seqs(config: Any) -> int | None:
 
 
 class BalancedCPScheduler:
-    """The scheduler of `HybridCPDataLoaderWrapper`; calls Megatron's if the program has imported Megatron.
+    """The scheduler of `HybridCPDataLoaderWrapper`: Megatron's, or a cost-balanced one if Megatron is not imported.
 
     Args:
         max_seq_len_per_rank: maximum tokens per rank.

@@ -1,7 +1,8 @@
 """`megatron.core.datasets.data_schedule_utils`: exchanges sub-samples between ranks and builds packs.
 
-The functions call `tokenloom.packing`, and accept the signatures of all tested Megatron versions. A sub-sample has four
-tensors without padding, and `original_seq_len` and `padded_seq_len` as integers.
+The functions call `tokenloom.packing`, and accept the signatures of all tested Megatron versions. A sub-sample has the
+tensors tokens, labels, position_ids and loss_mask without padding, and the integers original_seq_len and
+padded_seq_len.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ NO_TARGETS = "packed global batch contains no sequences with supervised targets"
 def get_batch_and_global_seqlens(
     data_iterator: Iterator[Any], num_microbatches: int, dp_group: Any
 ) -> tuple[list[SubSample], list[tuple[int, int]], Any, Any, list[int]]:
-    """Reads `num_microbatches` items; returns their sub-samples and the results of `get_global_seqlens_and_ids`.
+    """Reads `num_microbatches` items; returns their sub-samples, then the results of `get_global_seqlens_and_ids`.
 
-    Collective. Raises `StopIteration` if the iterator has ended.
+    Collective. Raises `StopIteration` if the iterator ends, and `ConfigError` if no rank has a sub-sample.
     """
     items = [next(data_iterator) for _ in range(num_microbatches)]
     batch = unpack_batch([one for item in items for one in (item if isinstance(item, list) else [item])])
@@ -59,8 +60,8 @@ def get_global_seqlens_and_ids(
     """Assigns an id to each sub-sample of all data-parallel ranks, and gathers all lengths. Collective.
 
     Returns:
-        pairs: (id, length) of each sub-sample.
-        ids: int32 tensor, ids of this rank's sub-samples.
+        pairs: list with (id, length) of each sub-sample of all ranks.
+        ids: int32[num_subsamples] tensor, ids of this rank's sub-samples.
         offsets: int32[dp size + 1] tensor, the first id of each rank, then the total number of sub-samples.
         lengths: list of sub-sample lengths, indexed by id.
     """
@@ -90,7 +91,7 @@ def reroute_samples_to_dcp_ranks(
 ) -> dict[int, SubSample]:
     """Sends each sub-sample to its rank in `sample_id_groups`; returns this rank's sub-samples by id. Collective in dp.
 
-    Newer Megatron versions have no `tp_group`, and pass the process group dp × cp in its position.
+    Development versions after Megatron 0.20 have no `tp_group`, and pass `dp_cp_group` in its position.
 
     Raises:
         ConfigError: a sub-sample has an unsupported key.
@@ -114,7 +115,7 @@ def build_packed_microbatches(
 ) -> list[dict[str, Any]]:
     """Returns the pack of each microbatch, see `tokenloom.packing.build_packed_microbatches`.
 
-    The first arguments depend on the Megatron version: (sub-samples of each microbatch, device), or (this rank's
+    Megatron 0.20 passes (sub-samples of each microbatch, device). Later development versions pass (this rank's
     sub-samples by id, ids indexed `[microbatch][rank][k]`, rank index, device, whether packs get `local_cp_size`).
     """
     sizes = None
@@ -134,7 +135,7 @@ def broadcast_to_pp_group(
     pp_group: Any,
     dev: Any,
 ) -> tuple[Any, Any, Any, Any]:
-    """Sends pack metadata, pack count and length sums from the first to the middle pipeline stages. Collective."""
+    """Returns packs (metadata only), count and length sums, sent by the first stage to middle stages. Collective."""
     numbers = (num_micro_batches, seqlen_sum_this_global_batch, seqlen_squared_sum_this_global_batch)
     if Channel(pp_group).size <= 2:
         return new_samples, *numbers
@@ -172,11 +173,11 @@ def create_data_iterator(
     vpp_needs_data: Sequence[bool] | None = None,
     is_dynamic_cp: bool = False,
 ) -> Any:
-    """Returns an iterator over packs; with virtual pipeline stages, a list of iterators, one per stage.
+    """Returns an iterator over packs; with virtual pipeline stages, a list with one iterator per virtual stage.
 
-    On tensor-parallel ranks other than 0, iterators are None. In older versions, the first virtual stage of the first
-    pipeline rank and the last virtual stage of the last rank get tokens; other stages get only metadata. The newest
-    version has no `pp_group`, and `vpp_needs_data` selects the stages that get tokens.
+    On tensor-parallel ranks other than 0, iterators are None. In Megatron 0.20, the first virtual stage of the first
+    pipeline rank and the last virtual stage of the last rank get tokens; other stages get only metadata. Later
+    development versions have no `pp_group`, and `vpp_needs_data` selects the stages that get tokens.
     """
     del is_dynamic_cp  # packs keep their `local_cp_size`
     needs: list[bool] | None = list(vpp_needs_data) if isinstance(vpp_needs_data, Sequence) else None

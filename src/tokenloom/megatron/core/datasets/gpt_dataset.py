@@ -163,7 +163,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         return self.order
 
     def _build_document_sample_shuffle_indices(self) -> tuple[Any, Any, Any]:
-        """Returns the document, sample and shuffle index; three times None with `defer_npy_index_mmap`. A hook."""
+        """Returns the document, sample and shuffle index; (None, None, None) with `defer_npy_index_mmap`. A hook."""
         if self.config.defer_npy_index_mmap:
             return None, None, None
         assert isinstance(self.order, ArrayOrder)
@@ -171,7 +171,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         return document_index, sample_index, shuffle_index
 
     def _assign(self, arrays: dict[str, Any]) -> None:
-        """Replaces the given index arrays and keeps the others."""
+        """Replaces the index arrays that `arrays` contains by name; arrays that it does not contain stay."""
         self.order = GivenOrder(
             {name: arrays[name] if name in arrays else self._index(name) for name in NAMES},
             self.documents,
@@ -185,7 +185,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
 
     @property
     def item_hook(self) -> str | None:
-        """The name of the hook that native kernels would bypass; None if kernels may fill the samples."""
+        """The name of the override or array that native kernels would ignore; None if kernels may fill the samples."""
         if QUERY in self._overrides.found:
             return f"{type(self).__name__}.{QUERY}"
         if _get_ltor_masks_and_position_ids is not _MASKS:
@@ -329,7 +329,7 @@ def _build_document_index(
 
 
 def _build_shuffle_index(num_samples: int, total_size: int, numpy_random_state: np.random.RandomState) -> NDArray[Any]:
-    """Returns [0, total_size) as uint32 or int64, with [0, num_samples) and the rest shuffled separately."""
+    """Returns a permutation of [0, total_size), uint32 or int64: first [0, num_samples) shuffled, then the rest."""
     dtype = np.int64 if total_size >= np.iinfo(np.uint32).max - 1 else np.uint32
     numbers: NDArray[Any] = np.arange(total_size, dtype=dtype)
     numpy_random_state.shuffle(numbers[:num_samples])
@@ -346,7 +346,7 @@ def _get_ltor_masks_and_position_ids(
     eod_mask_loss: bool,
     create_attention_mask: bool,
 ) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor]:
-    """Returns attention mask, loss mask and positions of the tokens `data`, int64[S].
+    """Returns the attention mask, loss mask (float32[S]) and positions (int64[S]) of the tokens `data`, int64[S].
 
     The attention mask is bool[1, S, S], True = masked; None without `create_attention_mask`.
     """

@@ -242,13 +242,14 @@ class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset[Any]):  # ty
     """`tokenloom.IndexedDataset` with Megatron's interface.
 
     `index[i]` is (byte offset, length, mode) of sequence i; `bin_reader.read(dtype, count, offset)` reads tokens.
-    Programs may replace or override `index` and `bin_reader`. `dataset[i]` and `get` do not call each other.
+    Programs may replace or override `index` and `bin_reader`. `dataset[i]` and `get` do not call each other: a subclass
+    that changes the tokens overrides both.
 
     Further arguments and errors are those of `tokenloom.IndexedDataset`.
 
     Args:
-        object_storage_config, s3_config: cache folder for remote `.idx` files, and block size; need `mmap=False`.
-        dtype_code: expected dtype code; ignored without `sequences_per_dataset`.
+        object_storage_config, s3_config: an `ObjectStorageConfig`, by its new or old name; needs `mmap=False`.
+        dtype_code: dtype code that the `.idx` file must have; ignored without `sequences_per_dataset`.
     """
 
     opened_names: ClassVar[frozenset[str]] = plain.IndexedDataset.opened_names | {"_reader", "_source"}
@@ -348,7 +349,8 @@ class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset[Any]):  # ty
     def __getitem__(self, idx: Any) -> Any:
         """Returns the tokens of a sequence; for a slice, a list of one array per sequence.
 
-        In a multimodal dataset, returns (tokens, mode). An empty slice returns a list of one empty array.
+        In a multimodal dataset, returns (tokens, mode), or (list, modes) for a slice. An empty slice returns a list of
+        one empty array.
         """
         if not isinstance(idx, slice):
             return plain.IndexedDataset.get(self, idx)

@@ -31,12 +31,12 @@ class MegatronDataset(base.MegatronDataset, torch.utils.data.Dataset[Any]):  # t
 
     @staticmethod
     def numel_low_level_dataset(low_level_dataset: Any) -> int:
-        """Returns the number of elements to divide into splits; abstract."""
+        """Returns the number of elements to divide into splits; subclasses must override it."""
         raise NotImplementedError
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str, config: Any) -> Any:
-        """Opens the low-level dataset at a path; abstract."""
+        """Opens the low-level dataset at a path; subclasses must override it."""
         raise NotImplementedError
 
 
@@ -44,7 +44,7 @@ class ListedSamples:
     """A mixin whose `__getitems__` returns a list, so that `collate_fn` may write to the samples."""
 
     def __getitems__(self, positions: Sequence[int | None]) -> list[Sample]:
-        """Returns `[dataset[k] for k in positions]`, read as one batch if no hook prevents it."""
+        """Returns `[dataset[k] for k in positions]`, read as one batch unless that would skip an overridden method."""
         return list(super().__getitems__(positions))  # type: ignore[misc]  # of the next class in the MRO
 
 
@@ -65,7 +65,7 @@ _CHECKED_AT_ONCE = 1 << 16
 
 
 def index_array(name: str) -> Any:
-    """Returns a settable property for an index array of a dataset or blend; None while loading is deferred."""
+    """Returns a settable property for an index array; with `defer_npy_index_mmap`, None until a sample is read."""
 
     def get(dataset: Any) -> Any:
         order = dataset.order

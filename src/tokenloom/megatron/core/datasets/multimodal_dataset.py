@@ -31,7 +31,7 @@ class MockMultimodalDataset(multimodal.MockMultimodalDataset, MockGPTDataset):
 
     @property
     def item_hook(self) -> str | None:
-        """The name of the hook that native kernels would bypass; None if kernels may fill the samples."""
+        """The name of the override or array that native kernels would ignore; None if kernels may fill the samples."""
         if self.config.preprocess_func not in (None, _identity):
             return "preprocess_func"
         return super(multimodal.MockMultimodalDataset, self).item_hook

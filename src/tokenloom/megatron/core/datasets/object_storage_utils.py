@@ -70,7 +70,7 @@ def dataset_exists(path_prefix: str, idx_path: str, bin_path: str) -> bool:
 
 
 def cache_index_file(remote_path: str, local_path: str) -> None:
-    """Copies an object to a local file on rank 0, or if `torch.distributed` is not initialized.
+    """Copies an object to a local file; if `torch.distributed` is initialized, only rank 0 does.
 
     Other ranks must call it after rank 0, following a `torch.distributed.barrier()`; they raise if the file is missing.
     """

@@ -51,9 +51,11 @@ def build_pretraining_data_loader(
 ) -> Any:
     """Returns a torch `DataLoader` configured by the arguments of Megatron's trainer; None if `dataset` is None.
 
+    Since Megatron 0.20, also returns None for an empty dataset.
+
     Args:
-        dataset: a map-style dataset. The attribute `split` or `index_split` selects the training or evaluation batch
-            size. With `--dataloader-type external`, a loader, which is returned unchanged.
+        dataset: a map-style dataset. If its attribute `split` or `index_split` is valid or test, batches have the
+            evaluation batch size. With `--dataloader-type external`, a loader, which is returned unchanged.
         consumed_samples: number of samples that all ranks together have already consumed.
         args, data_parallel_rank, data_parallel_size: arguments, rank and group size; None for the running program's.
 

@@ -147,7 +147,7 @@ class SFTDataset(MegatronDataset):
 
 
 class MockSFTLowLevelDataset:
-    """Mock texts (token arrays) of random lengths; each array leaves room for one end-of-text token.
+    """Mock texts (token arrays) of random lengths; an array is one token shorter, for an end-of-text token.
 
     Args:
         mode: "distribution": lengths are lognormal with `mean_seq_len` and `lognormal_sigma`, clipped to
@@ -237,7 +237,7 @@ def sample_of(tokens: list[int], targets: list[int], *, without_loss: list[int])
 def mock_data(settings: str | None, sequence_length: int) -> MockSFTLowLevelDataset:
     """Returns mock texts; `settings` is JSON or the path of a JSON file.
 
-    If `settings` is None, lengths are between half and all of `sequence_length`.
+    If `settings` is None, lengths are in [`sequence_length` // 2, `sequence_length`].
     """
     default = {"mode": "distribution", "type": "lognormal", "lognormal_sigma": 1.1, "max_seq_len": sequence_length}
     default |= {"min_seq_len": sequence_length // 2, "mean_seq_len": sequence_length // 4 * 3}

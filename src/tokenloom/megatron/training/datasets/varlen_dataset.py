@@ -149,9 +149,10 @@ class VarlenDataset(SFTDataset):
     """A dataset with one conversation or text per sample, in file order, tokenized on access.
 
     A text of n tokens, including an end-of-text token, becomes a sample with tokens, labels and position_ids int64[P],
-    loss_mask float32[P], original_seq_len int32[1] = n - 1 and padded_seq_len int32[1] = P. P is n - 1 rounded up as
-    parallelism requires. Longer texts are truncated to `sequence_length`. With `varlen_sbhd_validation`, all
-    samples are padded to `sequence_length` and have neither `original_seq_len` nor `padded_seq_len`.
+    loss_mask float32[P], original_seq_len int32[1] = n - 1 and padded_seq_len int32[1] = P. P is n - 1, rounded up
+    to a multiple that the parallel sizes require. Texts of more than `sequence_length` + 1 tokens are truncated. With
+    `varlen_sbhd_validation`, all samples are padded to `sequence_length` and have neither `original_seq_len` nor
+    `padded_seq_len`.
 
     Arguments and errors are those of `SFTDataset`. `tokenloom.VarlenDataset` tokenizes once, shuffles, and returns
     lengths without reading samples.
