@@ -171,8 +171,8 @@ def document_batches(prefix: str | os.PathLike[str], *, tokenizer: Any = None, b
 
     Columns: `document`, the document index; `tokens`, a list of the pair's dtype; `sequence_lengths` if some document
     does not have exactly one sequence; `part_stops` and `part_kinds` if the pair has roles (see `PartKind`); `file` and
-    `record` if the pair has origins; `text` with a tokenizer. Tokens are views of the mapped file if its sequences are
-    contiguous, as after `preprocess` and `merge`.
+    `record`, the document's input record, if the pair has origins; `text` with a tokenizer. Tokens are views of the
+    mapped file if its sequences are contiguous, as after `preprocess` and `merge`.
 
     Example:
         >>> import tempfile
@@ -247,7 +247,7 @@ ROW_GROUP_BYTES, PART_BYTES = 32 << 20, 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportReport:
-    """The paths of exported files, in row order, and total counts; `num_tokens` includes padding."""
+    """The paths of exported files, in row order; numbers of rows and tokens (with padding), and bytes of the files."""
 
     paths: tuple[str, ...]
     num_rows: int

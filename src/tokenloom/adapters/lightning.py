@@ -34,7 +34,7 @@ def lightning_data_module(
 
 
 class Loaders:
-    """A `LightningDataModule` with this rank's loader for each split; an empty list for a split without data."""
+    """A `LightningDataModule` with this rank's loader of each split; the loader of a split without data is []."""
 
     trainer: Any = None  # set by Lightning
 

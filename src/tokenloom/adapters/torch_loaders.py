@@ -78,9 +78,9 @@ def stateful_dataloader(
 ) -> Any:
     """Returns a `torchdata.stateful_dataloader.StatefulDataLoader` that yields one dict of tensors per micro-batch.
 
-    Unlike the result of `build_dataloader`, it resumes: `load_state_dict` continues with the next batch, with the same
-    number of workers. `ThreadLoader` resumes too, without torchdata and worker processes. `settings` are further
-    arguments of the class, such as `snapshot_every_n_steps` and `prefetch_factor`.
+    Unlike the result of `build_dataloader`, it resumes: `load_state_dict` continues with the next batch; the number of
+    workers must not change. `ThreadLoader` resumes too, without torchdata and worker processes. `settings` are further
+    arguments of `StatefulDataLoader`, such as `snapshot_every_n_steps` and `prefetch_factor`.
     """
     loader_class = require("torchdata.stateful_dataloader", extra="torchdata").StatefulDataLoader
     arguments = loader_arguments(dataset, sampler, num_workers=num_workers, pin_memory=pin_memory)
