@@ -106,7 +106,7 @@ def require_same(found: Any, expected: Any, *, where: str) -> None:
 
 
 def columns_of(spans: Any, *more: str) -> dict[str, Any]:
-    """Returns the columns of spans, or of a batch of spans, by name."""
+    """Returns the columns of spans, or of a batch of spans, by name: documents, starts, lengths and `more`."""
     return {name: getattr(spans, name) for name in ("documents", "starts", "lengths", *more)}
 
 

@@ -35,7 +35,7 @@ _MEMBER_ATTRIBUTES = ("spans", "lengths", "padded_lengths")
 
 
 def check_dataset(dataset: Any, *, num_samples: int = 8, num_workers: int = 2) -> CheckReport:
-    """Checks that a dataset meets the requirements of loaders and blends; skips interfaces that it does not have.
+    """Checks that a dataset meets the requirements of loaders and blends; skips interfaces that the dataset lacks.
 
     `dataset[k]` defines sample k. Sample k must be the same on every access and through every other interface:
     `sample`, `batch`, preallocated arrays, worker processes, threads, blends and a pickled copy.
