@@ -22,7 +22,7 @@ from tokenloom_look.html import Markup, element, escaped, joined
 
 
 def shown_html(shown: Shown, *, ids: bool = False, tokens: bool = True, level: int = 3) -> Markup:
-    """Renders a document or sample: a heading per span and its tokens. Colours are repeated as hidden words.
+    """Renders a document or sample: a heading per span and its tokens. Screen readers read words for colours.
 
     Tokens with equal styles share an element of class `run`, whose `data-slot` is the slot of the first one.
 
@@ -73,7 +73,7 @@ def _section(section: ShownSection, runs: Sequence[Markup], level: int) -> Marku
 
 
 def _run(run: TokenRun, slot: int, announced: str, *, tokens: bool) -> Sequence[Markup]:
-    """Renders a run of tokens; hidden words before it announce its style to screen readers."""
+    """Renders a run of tokens. Before it, hidden words tell screen readers its style, unless it was `announced`."""
     first = run[0]
     is_padding = first.kind in PADDING
     words = [first.teaching] if first.teaching not in ("", announced) else []

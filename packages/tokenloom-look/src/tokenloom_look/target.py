@@ -105,7 +105,7 @@ class Target:
 
     @cached_property
     def samples(self) -> Any:
-        """Returns the dataset of samples; None for blends and jobs. A pair uses all its documents."""
+        """Returns the dataset of samples; None for blends, jobs and images. Samples of a pair use all its documents."""
         if self.run is not None:
             return self.run.dataset()
         if self.kind not in (TargetKind.pair, TargetKind.catalogue) or self.pairs.get(self.name).data.multimodal:
@@ -120,10 +120,10 @@ class Target:
         return None if self.samples is None else len(self.samples)
 
     def named(self, pair: int, document: int) -> tuple[int, int]:
-        """Returns the source of a document and its index in that source, given the pair and its index in the pair.
+        """Returns (source index, document index in the source) of document `document` of the pair with index `pair`.
 
-        The index in a source counts across the pairs of the source. For a run it counts sequences, which skips empty
-        documents.
+        The index in a source counts across the pairs of the source. In a run it counts sequences, so that empty
+        documents are skipped.
         """
         rows = self.pair_rows
         if self.run is not None:

@@ -72,7 +72,7 @@ class Access:
         return self._tickets[-1]
 
     def refusal(self, scope: Scope) -> Refusal | None:
-        """Returns why a request is refused before its token is checked; None if it is not."""
+        """Checks a request except its token: returns the refusal, or None if the request may proceed."""
         headers = scope["headers"]
         hosts = _values(headers, b"host")
         if len(hosts) != 1 or not self._is_named(hosts[0]):
@@ -115,7 +115,7 @@ class Access:
         return len(given) == 1 and _is_same(given[0], f"Bearer {self.token}")
 
     def guard(self, application: Application) -> Application:
-        """Wraps an application: refuses requests, and adds security headers to answers."""
+        """Wraps an application: answers refused requests itself, and adds security headers to all answers."""
 
         async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] == "lifespan":

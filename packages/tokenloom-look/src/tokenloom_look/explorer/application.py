@@ -51,7 +51,7 @@ def application(views: Mapping[str, View], access: Access) -> Application:
 
 
 async def _file(served: ServedFile, access: Access, request: Request) -> Response:
-    """Answers with a static file; puts the token into the page if the address has it."""
+    """Answers with a static file; puts the token into the page if the address has the token or a ticket."""
     from starlette.responses import Response
 
     content = served.content

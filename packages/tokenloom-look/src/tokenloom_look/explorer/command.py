@@ -24,13 +24,13 @@ _SERVER = "server"
 
 @dataclass(frozen=True, kw_only=True)
 class Options(TargetOptions, BatchSizes):
-    """Serve a page on this machine to browse documents, samples, the positions that read them, and the progress of a
-    job. Nothing is written. The printed address contains a token, without which no data is shown. Ctrl-C ends the
-    server.
+    """Serve a page on this machine to browse documents and samples, the positions of a run that read a document, and
+    the progress of a preprocessing job. Nothing is written. The printed address contains a token, without which no
+    data is shown. Ctrl-C ends the server.
 
     Attributes:
-        follow: JSON lines of a training loop, such as those of JsonLinesWriter.
-        consumed_samples: number of positions consumed by training, to mark them.
+        follow: JSON-lines file of a training loop, such as from JsonLinesWriter, to show its statistics.
+        consumed_samples: number of samples consumed by training, to mark positions as seen.
         losses: folder of losses written by LossRecorder (default: `losses` beside run.toml, if it exists).
         host: address to listen on.
         port: port (default: a free one).

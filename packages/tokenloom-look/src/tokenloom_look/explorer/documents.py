@@ -18,7 +18,7 @@ _TOKENS, MOST_TOKENS = 1024, 4096
 
 
 def documents(session: Session, query: Query) -> dict[str, Any]:
-    """Returns a page of documents with length, number of sequences, origin and preview."""
+    """Returns `total`, `first` and `rows`: length, number of sequences, origin and preview of each document."""
     source = session.source(query)
     first, count = query.page(default=_ROWS, most=_MOST_ROWS)
     query.check_read()
@@ -35,7 +35,7 @@ def documents(session: Session, query: Query) -> dict[str, Any]:
 
 
 def document(session: Session, query: Query) -> dict[str, Any]:
-    """Returns tokens of a document as HTML."""
+    """Returns a range of tokens of a document as HTML, with heading, facts and legend."""
     source = session.source(query)
     number = session.document(query, source)
     first, count = query.page(default=_TOKENS, most=MOST_TOKENS)

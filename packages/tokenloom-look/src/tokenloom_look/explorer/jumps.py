@@ -35,7 +35,7 @@ def jump(session: Session, query: Query) -> dict[str, Any]:
 
 
 def _meant(session: Session, value: str) -> tuple[str, str]:
-    """Returns what a text names, "step", "position" or "document", and its value."""
+    """Returns the kind of a typed text, "step", "position" or "document", and the number or name in it."""
     if found := _STEP.fullmatch(value):
         return "step", found[1]
     if found := _POSITION.fullmatch(value):
@@ -90,7 +90,7 @@ def _source_names(session: Session) -> dict[str, int]:
 
 
 def _own_number(session: Session, source: int, row: int) -> int:
-    """Returns the index of the document of a source that contains sequence `row` of the source."""
+    """Returns the index in the source of the document that contains sequence `row` of the source."""
     if session.target.run is not None:
         return row
     pairs, rows = session.target.pair_rows.locate(np.array([source], np.int32), np.array([row], np.int64))

@@ -22,7 +22,7 @@ _KINDS = {
 
 
 def target(session: Session, query: Query) -> dict[str, Any]:
-    """Returns facts, sources and available views of the target; reads no data."""
+    """Returns the kind, name, facts, sources, sections and available views of the target; reads no tokens."""
     query.check_read()
     shown = session.target
     return {

@@ -22,7 +22,7 @@ _SAMPLES_AHEAD = 1_000_000  # default number of positions of an endless last sta
 
 
 def positions(session: Session, query: Query) -> dict[str, Any]:
-    """Returns a page of samples with source and preview."""
+    """Returns `total` (None for a run without end), `first` and `rows`: source, step and preview of each position."""
     samples = session.samples()
     first, count = query.page(default=_ROWS, most=_MOST_ROWS)
     query.check_read()
@@ -35,7 +35,7 @@ def positions(session: Session, query: Query) -> dict[str, Any]:
 
 
 def position(session: Session, query: Query) -> dict[str, Any]:
-    """Returns a sample as HTML, with its spans."""
+    """Returns a sample as HTML, with its step, facts and spans."""
     samples = session.samples()
     number = query.number("position")
     query.check_read()
@@ -64,7 +64,7 @@ def position(session: Session, query: Query) -> dict[str, Any]:
 
 
 def _losses(session: Session, chosen: np.ndarray[Any, np.dtype[np.int64]]) -> dict[tuple[int, int], dict[str, Any]]:
-    """Returns the loss per token and its level, 0 (usual) to 2 (high), of recorded spans by (position, slot)."""
+    """Returns `loss` (per token) and `loss_level`, 0 (usual) to 2 (high), of recorded spans, by (position, slot)."""
     run = session.target.run
     if run is None or session.losses is None:
         return {}
@@ -77,7 +77,7 @@ def _losses(session: Session, chosen: np.ndarray[Any, np.dtype[np.int64]]) -> di
 
 
 def occurrences(session: Session, query: Query) -> dict[str, Any]:
-    """Returns the samples that read a document."""
+    """Returns a page of the positions before `stop` at which a run reads a document; `total` counts all of them."""
     source = session.source(query)
     number = session.document(query, source)
     first, count = query.page(default=_ROWS, most=_MOST_ROWS)
@@ -106,7 +106,7 @@ def _trace(target: Target, chosen: np.ndarray[Any, np.dtype[np.int64]]) -> SpanT
 
 
 def _rows(session: Session, chosen: np.ndarray[Any, np.dtype[np.int64]]) -> list[dict[str, Any]]:
-    """Returns one row per position."""
+    """Returns the source, number of spans, preview and highest loss of each position."""
     table, losses = _trace(session.target, chosen), _losses(session, chosen)
     firsts = np.searchsorted(table.positions, chosen)
     counts = (np.searchsorted(table.positions, chosen, side="right") - firsts).tolist()

@@ -1,7 +1,7 @@
 """Searches all documents for a text or ids; each request searches a part and returns a cursor to continue.
 
-A text is found however it was tokenized. If enough of its tokens do not depend on neighbours, ids are compared; for
-shorter texts everything is decoded, which is a hundred times slower. Texts tokenized with dropout are only found by
+A text is found however it was tokenized. If enough of its tokens do not depend on neighbours, ids are compared. Else
+(for short texts) all data is decoded, which is a hundred times slower. Texts tokenized with dropout are only found by
 decoding.
 """
 
@@ -76,7 +76,7 @@ class _Stage:
 
 
 def search(session: Session, query: Query, *, seconds: float = SECONDS) -> dict[str, Any]:
-    """Searches for at most `seconds`; returns matches and a cursor."""
+    """Searches for at most `seconds`; returns matches, and a cursor to continue from (None at the end)."""
     text, ids = query.optional_text("text"), query.optional_text("ids")
     chosen = None if query.optional_text("source") is None else session.source(query)
     cursor = query.optional_text("cursor")
@@ -196,7 +196,7 @@ def _pattern_of(session: Session, text: str) -> _Pattern:
 def _next(
     session: Session, pattern: _Pattern, at: Cursor, pairs: range, *, most: int, until: float
 ) -> tuple[Cursor, list[dict[str, Any]], bool]:
-    """Runs one stage; returns the new cursor, its matches, and whether the search is complete."""
+    """Runs one stage; returns the new cursor, at most `most` matches, and whether the search is complete."""
     if at.pair not in pairs:
         return at, [], True
     pair = session.target.pairs.get(session.target.pair_rows.prefixes[at.pair])

@@ -54,7 +54,7 @@ class Session:
 
     @property
     def num_positions(self) -> int | None:
-        """Returns the number of positions; None for a run without end, or if counting would build the order."""
+        """Returns the number of positions of a run; None without end, and for other targets, which must be shuffled."""
         return None if self.target.run is None else self.target.run.num_samples
 
     def source(self, query: Query) -> int:
@@ -67,7 +67,7 @@ class Session:
         return self.checked_document(source, query.number("document"))
 
     def checked_document(self, source: int, number: int) -> int:
-        """Returns a validated document index."""
+        """Returns `number`; raises NotThereError if the source has no document with this index."""
         named = self.target.sources[source]
         if number >= named.num_documents:
             raise NotThereError(f"document {number} out of range: {named.name} has {named.num_documents} documents")
@@ -81,7 +81,7 @@ class Session:
         return samples
 
     def steps(self, positions: NDArray[np.int64]) -> list[int | None]:
-        """Returns the step of each position; None without batch sizes."""
+        """Returns the step of each position; a list of None without batch sizes."""
         if self.topology is None:
             return [None] * len(positions)
         found: list[int | None] = list(self.topology.steps(positions).tolist())

@@ -15,7 +15,7 @@ from tokenloom_look.report.statistics_section import Line, last_lines, section_o
 
 
 def watch(session: Session, query: Query) -> dict[str, Any]:
-    """Returns the progress of the job or of training."""
+    """Returns the progress of the job, or the statistics of training, as words, facts, HTML and charts."""
     query.check_read()
     if session.target.folder is not None:
         return _job(session.target.folder)
@@ -43,7 +43,7 @@ def _job(folder: str) -> dict[str, Any]:
 
 
 def _training(path: str) -> dict[str, Any]:
-    """Returns the report section of the statistics file."""
+    """Returns when the statistics file was written, its last step and its charts; empty if it does not exist yet."""
     lines: list[Line] = []
     facts: list[tuple[str, str]] = []
     words, num_skipped = f"`{path}` does not exist yet.", 0

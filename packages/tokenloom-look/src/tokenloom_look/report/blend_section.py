@@ -17,7 +17,7 @@ _MANY_PASSES = 4
 
 
 def blend_section(target: Target, _options: ReportOptions) -> Section | None:
-    """Returns the samples drawn from each dataset of a blend in one pass over all tokens; None for other targets."""
+    """Returns how often each dataset is drawn in as many samples as all tokens make; None if this is not a blend."""
     if target.run is not None or target.blend is None or len(target.sources) < 2:
         return None
     prefixes, weights = target.blend

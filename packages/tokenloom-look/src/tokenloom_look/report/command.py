@@ -36,8 +36,8 @@ class Options(TargetOptions):
         pictures: folder to write each chart to, as ID.png.
         no_time: omit the time, so that equal data gives equal bytes.
         global_batch_size: samples per step.
-        json: print one JSON object: path, num_bytes, seconds, and sections with id, title, made, error, findings,
-            seconds.
+        json: print one JSON object: path, num_bytes, seconds, and sections, a list of objects with id, title, made
+            (false if the section is empty or failed), error, findings and seconds.
     """
 
     output: Annotated[str, Written(names=("-o", "--output"), metavar="FILE")]

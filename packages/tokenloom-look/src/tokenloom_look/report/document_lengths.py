@@ -102,7 +102,7 @@ class DocumentLengths:
         return [int(start) for start in self._histogram.edges[bins]]
 
     def share_of_tokens_in_longest(self, share: float) -> float:
-        """Returns the share of all tokens in the longest documents, which are the share `share` of all documents."""
+        """Returns the share of all tokens that are in the longest documents; these are `share` of all documents."""
         if not self.num_tokens:
             return 0.0
         counts, tokens = self._histogram.counts[::-1], self._histogram.tokens[::-1]

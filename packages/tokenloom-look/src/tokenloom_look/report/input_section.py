@@ -65,7 +65,7 @@ class RejectedReasons:
 
 
 def input_section(target: Target, _options: ReportOptions) -> Section | None:
-    """Returns the number of kept and rejected records according to manifests; None without manifests."""
+    """Returns the number of kept and rejected records according to the pairs' manifests; None without manifests."""
     manifests = dict(manifests_of(target))
     if not manifests:
         return None

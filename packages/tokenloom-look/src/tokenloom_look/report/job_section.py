@@ -27,7 +27,7 @@ _RECENT = 64  # measure speed over the last shards
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
-    """The progress of a job; `done` has the report and the completion time of each finished shard."""
+    """The progress of a job; `done` has (report, completion time in seconds since 1970) of each finished shard."""
 
     folder: str
     num_files: int

@@ -17,7 +17,7 @@ _INTERNAL = ("memory_bytes",)
 
 
 def made_by_section(target: Target, _options: ReportOptions) -> Section:
-    """Returns tokenizer and options of the data according to manifests."""
+    """Returns tokenizer and options of the data according to the pairs' manifests."""
     manifests = dict(manifests_of(target))
     missing = [
         prefix
@@ -45,7 +45,7 @@ def made_by_section(target: Target, _options: ReportOptions) -> Section:
 
 
 def _recipe(manifest: Manifest) -> tuple[object, ...]:
-    """Returns a key that is equal for data made in the same way."""
+    """Returns a key that is equal for data with the same tokenizer, dtype and options except key and split."""
     options = {name: value for name, value in manifest.options.items() if name not in ("key", "split")}
     return (*manifest.tokenizer.fingerprint, manifest.pair.dtype, json.dumps(options, sort_keys=True))
 

@@ -22,7 +22,7 @@ _WASTED = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fit:
-    """Fill and cut documents for one sequence length."""
+    """The fill of packs, and the shares of documents that packs and windows cut, for one sequence length."""
 
     length: int
     fill: float
@@ -32,7 +32,7 @@ class _Fit:
 
 
 def packing_section(target: Target, options: ReportOptions) -> Section | None:
-    """Returns fill and cut documents of packs and windows; reads at most eight million documents of 256 pairs."""
+    """Returns the fill of packs and the documents that are cut; reads at most eight million lengths of 256 pairs."""
     lengths, num_documents = _lengths(target)
     if not len(lengths):
         return None
@@ -54,7 +54,7 @@ def packing_section(target: Target, options: ReportOptions) -> Section | None:
 
 
 def _lengths(target: Target) -> tuple[NDArray[np.int32], int]:
-    """Returns the lengths of non-empty documents, thinned at regular intervals, and the number of all documents."""
+    """Returns lengths of non-empty documents, thinned at regular intervals, and the total number of documents."""
     prefixes = [prefix for source in target.sources for prefix in source.prefixes]
     total = sum(source.num_documents for source in target.sources)
     every = -(-total // _MOST_DOCUMENTS)

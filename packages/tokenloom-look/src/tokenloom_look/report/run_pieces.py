@@ -31,7 +31,7 @@ class Horizon:
 
 
 def horizon_of(run: Run) -> Horizon:
-    """Returns the end of the run, or of one pass over the sources of an endless last stage."""
+    """Returns the end of the run; if its last stage is endless, the position after one pass over the sources."""
     if run.num_samples is not None:
         return Horizon(position=run.num_samples, note="")
     last = len(run.lock.segments) - 1
@@ -43,7 +43,7 @@ def horizon_of(run: Run) -> Horizon:
 
 
 def with_steps(history: RunHistory, options: ReportOptions) -> RunHistory:
-    """Returns the history with steps, if the batch size is known."""
+    """Returns the history with steps; unchanged if `options` has no batch size."""
     if options.global_batch_size is None:
         return history
     topology = Topology(batch_sizes=BatchSizeSchedule.constant(options.global_batch_size))
@@ -73,7 +73,7 @@ def marks_of(history: RunHistory) -> list[Mark]:
 
 
 def layers(history: RunHistory, values: NDArray[np.float64]) -> list[Series]:
-    """Returns stacked values, [num_points, num_sources], as series: the largest sources, and the sum of the others."""
+    """Returns values, [num_points, num_sources], as stacked series: sources with most samples, and others summed."""
     count = int(np.count_nonzero(history.samples[-1]))
     chosen = largest(history, num_shown(count, MOST_SERIES))
     found = [source_series(history, source, values[:, source]) for source in chosen]
@@ -116,7 +116,7 @@ def largest_rows(
     *,
     most: int = MOST_ROWS,
 ) -> list[list[Cell]]:
-    """Returns the rows of a table, largest first; those after the first `most` are summed up in one."""
+    """Returns the rows of a table, those of largest `size` first; rows after the first `most` are summed up in one."""
     ranked = sorted(rows, key=size, reverse=True)
     count = num_shown(len(ranked), most)
     found = [cells(row) for row in ranked[:count]]

@@ -123,7 +123,7 @@ def _stages(lock: RunLock) -> Markup:
 
 
 def _weights(lock: RunLock, segment: LockedSegment) -> str:
-    """Returns the largest weights of a segment in words."""
+    """Returns the sources with the largest weights of a segment, as text with their shares."""
     total = sum(weight for _, weight in segment.weights)
     ranked = sorted(segment.weights, key=lambda each: -each[1])
     return first_ones([f"{lock.sources[source].name} {share(weight, total)}" for source, weight in ranked])

@@ -20,7 +20,7 @@ _MOST_DOCUMENTS = 20_000_000  # larger data is not shuffled just to show some sa
 
 
 def samples_section(target: Target, options: ReportOptions) -> Section | None:
-    """Returns the first sample and random ones; None without samples."""
+    """Returns the first sample and random ones, as many as the options say; None without samples."""
     num_documents = sum(source.num_documents for source in target.sources)
     if not options.num_samples_shown or not num_documents:
         return None
@@ -79,7 +79,7 @@ def _are_too_few(target: Target) -> bool:
 
 
 def _choose_positions(count: int, num_positions: int, *, seed: int) -> list[int]:
-    """Returns the first position and random ones, in ascending order."""
+    """Returns position 0 and at most `count` - 1 random positions below `num_positions`, ascending."""
     rng = np.random.default_rng([seed, 13])
     drawn = rng.integers(0, num_positions, count - 1).tolist() if num_positions else []
     return sorted({0, *drawn})[:num_positions]

@@ -200,7 +200,7 @@ class Section:
 
 
 def _numbers(values: ArrayLike, scale: Scale) -> list[float | int | None]:
-    """Returns numbers for JSON; None for values that are not finite or not on a log scale."""
+    """Returns numbers for JSON; None for values that are not finite, or not above 0 on a log scale."""
     array: NDArray[Any] = np.asarray(values)
     if array.dtype.kind in "iub":
         whole: list[int] = array.astype(np.int64).tolist()

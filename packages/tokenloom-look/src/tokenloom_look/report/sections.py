@@ -77,7 +77,7 @@ SECTIONS: tuple[ListedSection, ...] = (
 
 
 def sections_of(target: Target) -> list[ListedSection]:
-    """Returns the sections for the kind of the target; some may turn out empty."""
+    """Returns the section types for the kind of the target; making one may return no section."""
     return [listed for listed in SECTIONS if target.kind in listed.kinds]
 
 

@@ -29,7 +29,7 @@ Line = Mapping[str, Any]
 
 
 def statistics_section(target: Target, options: ReportOptions) -> Section | None:
-    """Returns the statistics of a training loop; None without a file."""
+    """Returns charts of the statistics file in `options`; None without a file."""
     if options.statistics is None:
         return None
     lines = _read(options.statistics)
@@ -37,7 +37,7 @@ def statistics_section(target: Target, options: ReportOptions) -> Section | None
 
 
 def section_of_lines(path: str, lines: Sequence[Line], *, num_lines: int) -> Section:
-    """Returns the section of parsed lines.
+    """Returns the section that draws `lines`, a selection of the `num_lines` lines of the file `path`.
 
     Numbers are drawn over `step`, or over the line number. A mapping of numbers becomes one chart; a mapping of
     mappings becomes a chart per inner name.
@@ -120,7 +120,7 @@ def _parsed(text: bytes) -> Line | None:
 
 
 def _columns(lines: Sequence[Line]) -> dict[str, dict[str, Float64s]]:
-    """Returns numbers by chart and series; NaN for lines without the number."""
+    """Returns one number per line, by chart title and series name; NaN for a line without the number."""
     found: dict[str, dict[str, Float64s]] = {}
     for row, line in enumerate(lines):
         for title, name, value in _numbers(line):

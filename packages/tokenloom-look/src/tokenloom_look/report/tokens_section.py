@@ -100,7 +100,7 @@ def _findings(sample: TokenSample, target: Target) -> Iterator[str]:
 
 @dataclass(slots=True, kw_only=True)
 class TokenSample:
-    """Statistics of random token ranges; `texts` has (bytes of text, tokens) of each decoded range."""
+    """Statistics of random token ranges; `texts` has (bytes of its text, number of tokens) of each decoded range."""
 
     num_tokens: int = 0
     counts: Counter[int] = field(default_factory=Counter)
@@ -124,7 +124,7 @@ class TokenSample:
 def sample_tokens(
     target: Target, *, seed: int, num_stretches: int = NUM_STRETCHES, stretch_tokens: int = STRETCH_TOKENS
 ) -> TokenSample:
-    """Measures ranges of `stretch_tokens` tokens at places that `seed` chooses at random."""
+    """Measures `num_stretches` ranges of at most `stretch_tokens` tokens at places that `seed` chooses at random."""
     rng = np.random.default_rng([seed, 11])
     prefixes = [prefix for source in target.sources for prefix in source.prefixes]
     sizes = np.array([target.pairs.get(prefix).data.num_tokens for prefix in prefixes], dtype=np.int64)
