@@ -94,13 +94,14 @@ class TokenBytes:
 
 
 class NgramIndex:
-    """The n-grams of some texts, about 60 MB per million. Thread-safe; not picklable.
+    """The n-grams of some texts; needs about 60 MB of memory per million n-grams. Thread-safe; not picklable.
 
     Args:
-        content: uint8, texts in UTF-8, concatenated.
+        content: uint8[num_bytes], texts in UTF-8, concatenated.
         offsets: int64[num_texts + 1], the start of each text, and the end; ascending from 0.
         folding: the kinds and replacements of code points; see `folding`.
-        normalise: splits UTF-8 with combining marks or jamo into words, joined by spaces; called from several threads.
+        normalise: returns the words of a text in UTF-8, joined by spaces; called from several threads for text with
+            combining marks or jamo.
         length: words of an n-gram, at most 50.
         least: a text with fewer than `length` words, but at least this many, is one n-gram.
     """
@@ -248,7 +249,8 @@ def read_benchmarks(
 ) -> Benchmarks:
     """Reads benchmark files of any format of `preprocess`, and indexes n-grams of `words` words in the given fields.
 
-    A field with fewer words, but at least `least_words`, is searched as a whole. In text files each line is an item.
+    A field with fewer than `words` words is searched as a whole if it has at least `least_words` words, else not at
+    all. In text files each line is an item.
     """
     inputs = find_inputs(paths, input_format=input_format).files
     texts: list[str] = []
@@ -283,7 +285,7 @@ def read_benchmarks(
 
 
 def token_bytes(tokenizer: TextTokenizer) -> TokenBytes | None:
-    """Returns the bytes of each token, `_PASSAGE_END` for special tokens; None if they do not concatenate to texts."""
+    """Returns the bytes of each token, `_PASSAGE_END` if special; None if texts are not the joined bytes of tokens."""
     table = [_PASSAGE_END] * tokenizer.vocab_size
     if isinstance(tokenizer, ByteTokenizer):
         table[:256] = _ALL_BYTES
@@ -333,8 +335,8 @@ Sources = Mapping[str, tuple[str, ...]]
 class Passages(NamedTuple):
     """Passages found in documents: arrays int64[count], sorted by item, source, document and start.
 
-    A passage is tokens [start, stop) of a document, and `num_grams` consecutive n-grams from the index `first_grams`
-    on, which counts the n-grams of all texts. Document indices count within the source.
+    A passage consists of tokens [start, stop) of a document that match `num_grams` consecutive n-grams of an item. The
+    first of these has the index `first_grams` among the n-grams of all texts. Document indices count within the source.
     """
 
     items: Int64s
@@ -366,7 +368,7 @@ class Contamination:
     num_tokens: int  # number of tokens searched
 
     def passage(self, number: int) -> dict[str, Any]:
-        """Returns a passage as plain values, with the matching texts of the item and of the document."""
+        """Returns the passage with index `number` as JSON values, with the matching texts of item and document."""
         found, index = self.passages, self.benchmarks.index
         names = ("documents", "starts", "stops", "first_grams", "num_grams")
         document, start, stop, first, count = (int(getattr(found, name)[number]) for name in names)
@@ -519,7 +521,7 @@ def _key(benchmarks: Benchmarks, sources: Sources, tokenizer: TextTokenizer) -> 
 
 
 def _search(index: NgramIndex, table: TokenBytes | None, tokenizer: TextTokenizer, block: _Block) -> Int64s:
-    """Returns int64[num_hits, 6]: source, document, last word, first token, token after the last, n-gram."""
+    """Returns int64[num_hits, 6], indices of source, document, last word, first token, end token and n-gram."""
     source, first, pair, span = block
     tokens = span.tokens_of(pair)
     ends = np.cumsum(span.lengths)

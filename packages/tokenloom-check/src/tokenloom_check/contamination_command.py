@@ -67,18 +67,19 @@ class Options(BatchSizes):
         threads: number of threads (default: one per processor).
         parts: save the results of each part of the data in FOLDER. A killed search resumes there, and all processes
             with the same arguments share the search, on one machine or several.
-        save_interval: steps between checkpoints: report the last checkpoint before any benchmark text was read.
+        save_interval: steps between checkpoints, to report the last checkpoint before any benchmark text was read.
         until_position: ignore samples from position N on.
-        path_to_cache: folder of the index cache, with order = "megatron".
-        deny: write the documents to FILE, for `documents` of a [[denied]] table and for `tokenloom deny`.
+        path_to_cache: folder of the index cache of a run with order = "megatron".
+        deny: write the documents with passages to FILE, for `documents` of a [[denied]] table and `tokenloom deny`.
         mask: write a column `loss_weight` for all searched data: 0 for tokens of passages, 1 for others. An existing
             column keeps its other weights. A run uses the column if `columns` of [samples] names it.
         output: write a row per item and document to FILE.parquet.
         all: print all items instead of the first ten.
-        json: print one JSON object: words; num_tokens; num_masked, with --mask; benchmarks, with items, too_short,
-            found, coverage, documents, and with --run num_read, num_seen, first_position, first_step and
-            clean_checkpoint; sources; and items, with record, coverage, num_ngrams, num_positions, first_position,
-            first_step, and their passages in documents.
+        json: print one JSON object: words, num_tokens, num_masked (with --mask), and three lists of objects.
+            `benchmarks`: benchmark, items, too_short, found, coverage, documents, and with --run num_read, num_seen,
+            first_position, first_step, clean_checkpoint. `sources`: source, items, documents. `items`: benchmark,
+            record, coverage, num_ngrams, with --run num_positions, first_position, first_step, and `passages`, a list
+            with the longest passage in each document.
     """
 
     benchmarks: Annotated[tuple[str, ...], Written(metavar="BENCHMARK", is_positional=True)] = ()
@@ -234,7 +235,7 @@ class _Answer:
             yield {"source": name, "items": counts[0], "documents": counts[1]}
 
     def item_rows(self, items: Int64s) -> Iterator[dict[str, Any]]:
-        """Yields items, each with its longest passage per document, longest first."""
+        """Yields items as JSON values, each with its longest passage in each document, longest passages first."""
         benchmarks, passages = self.found.benchmarks, self.found.passages
         for item in items.tolist():
             first, stop = np.searchsorted(passages.items[self._longest], [item, item + 1])

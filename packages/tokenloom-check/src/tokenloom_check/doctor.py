@@ -59,7 +59,8 @@ class Options:
 
     Attributes:
         targets: folders, files and prefixes of pairs to read or write, local or s3://, gs://, az://, https://.
-        json: print one JSON object: ok, num_warnings, num_problems, and findings with subject, verdict, text and hint.
+        json: print one JSON object: ok, num_warnings, num_problems, and findings, a list of objects with subject,
+            verdict, text and hint.
     """
 
     targets: Annotated[tuple[str, ...], Written(metavar="PATH|ADDRESS", is_positional=True)] = ()

@@ -105,7 +105,7 @@ def _sample(value: Any, where: str) -> Sample:
 
 
 def words_of(value: Any, longest: int = _LONGEST_WORDS) -> str:
-    """Returns the content of a value in short, as one line of text."""
+    """Returns a value as one line of at most `longest` characters."""
     text = _words(value, longest)
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
@@ -133,7 +133,7 @@ def _is_list_of_samples(batch: Any) -> bool:
 
 
 def _num_rows(value: Any) -> int | None:
-    """Returns the number of rows of a column, or the most common number if `value` has several; None without rows."""
+    """Returns the number of rows of a column, or the most common number in a mapping or list of columns, else None."""
     if _is_array(value):
         return int(value.shape[0]) if len(value.shape) else None
     if isinstance(value, Mapping):

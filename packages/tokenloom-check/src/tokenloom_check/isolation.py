@@ -1,7 +1,7 @@
 """Checks that the documents packed into one batch do not depend on each other in a model.
 
 A probe is a variant of the given batch, with the tokens whose outputs must stay equal. `_Search` runs the model on each
-probe, compares outputs with a measured limit, and finds the module where a difference begins.
+probe, compares differences of outputs with a measured limit, and finds the module where a difference begins.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def check_isolation(
         documents: the document index of each token, -1 for padding, in the shape of the tokens; or a mapping from array
             names to such arrays, for encoder-decoder batches. By default taken from `document_ids`, `cu_seqlens` or
             `position_ids`.
-        checks: names of checks: "gradient", "change", "alone", "tail", "labels".
+        checks: names of the checks to run, "gradient", "change", "alone", "tail", "labels"; see `QUESTIONS`.
         max_documents: maximum number of documents to probe, spread evenly over the batch.
         raises: raise if a leak is found.
 
@@ -211,7 +211,7 @@ class _PackedBatch:
 
     def crossing_label(self) -> tuple[int, int, int] | None:
         """Returns the first label with a loss that is a token of another document: (document, other document, flat
-        index).
+        index of the label); None if there is none.
 
         A label is no leak if its own document begins with the same token, such as a common first token.
         """
@@ -448,7 +448,7 @@ class _Search:
         return self.packed.changed(self.packed.label_arrays if name == "labels" else self.packed.token_arrays, document)
 
     def _gradients(self) -> dict[int, Tensor]:
-        """Returns, by probed document, the gradient norms of its loss at all tokens: float[n]; 0 at its own tokens."""
+        """Returns, by probed document, gradient norms of its loss at all tokens: float[num_tokens]; 0 at its own."""
         begins: list[tuple[str, Tensor]] = []
         with _eager(), _start_gradients(self.packed, begins):
             found, _ = self.run(self.packed.batch, has_grads=True)

@@ -21,8 +21,8 @@ from tokenloom_check.resume_ranks import load_function
 @dataclass(frozen=True, kw_only=True)
 class Options(RunPath):
     """Check that the documents of one batch depend neither on each other nor on padding in a model: by gradients, by
-    changing tokens, and by running each document alone. Exits with 1 if they do, and names the first module whose
-    output differs.
+    changing tokens, and by running each document alone. Exits with 1 if a document depends on others, and names the
+    first module whose output differs.
 
     MODEL names a function that returns the model: models.py:make_model or package.module:make_model. The model is
     called with the arrays of the batch that its parameters name, or else with the batch.
@@ -30,11 +30,12 @@ class Options(RunPath):
     Attributes:
         model: FILE.py:FUNCTION or MODULE:FUNCTION.
         call: function that takes the model and a batch of tensors by name, and returns logits or losses per token.
-        position: first sample of the batch.
+        position: position in the run of the first sample of the batch.
         micro_batch_size: number of samples in the batch.
         max_documents: number of documents to probe.
         checks: names of checks to run (default all).
-        json: print one JSON object: ok, model, num_documents, num_tokens, num_padding, source, checks, notes.
+        json: print one JSON object: ok, model, num_documents, num_tokens, num_padding, source (of the boundaries),
+            notes, and checks, a list of objects with name, result, words, probed, largest, limit and leak.
     """
 
     model: Annotated[str, Written(metavar="MODEL", is_positional=True)]

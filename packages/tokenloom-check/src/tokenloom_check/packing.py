@@ -117,9 +117,9 @@ def pack_report(
         max_seqlen_per_dp_cp_rank: maximum tokens per rank in one microbatch.
         dp_size: number of data-parallel groups.
         cp_size: number of ranks in a group.
-        microbatch_group_size_per_vp_stage: the number of microbatches is a multiple of this; None for 1.
+        microbatch_group_size_per_vp_stage: plans have a multiple of this number of microbatches; None for 1.
         schedulers: names in `scheduler_map`.
-        cost_model: the cost of a sub-sample; by default, its attention work.
+        cost_model: computes the cost of sub-samples from lengths; None for the work of attention.
     """
     model = PolynomialCost() if cost_model is None else cost_model
     group_size = microbatch_group_size_per_vp_stage
@@ -212,8 +212,8 @@ def least_step_imbalance(lengths: Int64s, costs: Int64s | Float64s, capacity: in
 
     It is the larger of two bounds: for all steps together (`least_slowest_cost`), and for the t + 1 costliest steps,
     maximised over t. Sub-samples above half a pack need a pack each, so step s (from 0) has a pack that costs at least
-    as much as the (s * num_ranks)-th of these sub-samples. And t steps cost at most as much as the t * num_ranks
-    costliest packs.
+    as much as number s * num_ranks of these sub-samples, in descending order of cost. And t steps cost at most as much
+    as the t * num_ranks costliest packs.
     """
     most = np.cumsum(np.sort(costliest_packs(lengths, costs, capacity))[::-1])
     first = np.arange(0, max(num_alone(lengths, capacity), 1), num_ranks)

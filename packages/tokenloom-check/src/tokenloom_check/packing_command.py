@@ -25,7 +25,7 @@ _PLANS = Written(metavar="NAME", choices=_SCHEDULERS, help=f"schedulers to compa
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Compare packing plans of one global batch: without packing, in the order of the reference, and balanced by cost.
+    """Compare plans of one global batch: without packing, packed in input order as in Megatron, and balanced by cost.
     Lengths come from a pair or a file; empty sequences are ignored.
 
     Attributes:

@@ -193,7 +193,7 @@ class _RankProcess(RankEvents):
             raise RankHungError(f"rank {self.rank} returned no batch for {timeout:g} seconds", hint=self._where())
 
     def end(self) -> str | None:
-        """Returns in words how the process ended; "" for exit status 0, None while it runs."""
+        """Returns how the process ended, as text; "" for exit status 0, None while it runs."""
         if isinstance(self._process, int):
             try:
                 os.kill(self._process, 0)

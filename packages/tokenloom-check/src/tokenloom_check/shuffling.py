@@ -172,7 +172,7 @@ def _mean_distance(total: int, pairs: int, chained: int, n: int) -> ShuffleMeasu
 
 
 def _scale(distances: Int64s, num_items: int) -> tuple[int, float]:
-    """Returns the power of two within which neighbours are most surprisingly frequent, and the share of those."""
+    """Returns the distance, a power of two, within which unexpectedly many neighbours are, and their share."""
     best, found = _SURPRISE, (0, 0.0)
     scale = 1
     while len(distances) and scale < num_items // 2:

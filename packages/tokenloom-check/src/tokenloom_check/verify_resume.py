@@ -68,8 +68,8 @@ class Options:
         state_of: function that takes a loader and its number of batches and returns the state (default:
             loader.state_dict()).
         timeout: maximum seconds between two batches of a rank.
-        json: print one JSON object: name, ok, seed, num_batches, order, epochs, left_out, cases; or name, ok, seed,
-            error.
+        json: print one JSON object: name, ok, seed, num_batches, order, epochs, left_out, and cases, a list of objects;
+            or only name, ok, seed and error if the loader fails without a kill.
     """
 
     loader: Annotated[str, Written(metavar="LOADER", is_positional=True)]
