@@ -32,8 +32,8 @@ class RetroSettings:
             samples.
         retro_num_neighbors: neighbors per chunk.
         retro_num_retrieved_chunks: chunks per neighbor: the neighbor and the chunks that follow it.
-        retro_verify_neighbor_count: check that as many samples have neighbors as training reads. If False, reading a
-            sample without neighbors is an error.
+        retro_verify_neighbor_count: whether to check at the start that all samples of training have neighbors. If not,
+            reading a sample without neighbors is an error.
     """
 
     retro_project_dir: str
@@ -50,8 +50,9 @@ def get_retro_datasets(
 ) -> tuple[RetroDataset | None, RetroDataset | None, RetroDataset | None]:
     """Returns the train, valid and test datasets with neighbors; None for a split without samples.
 
-    Checks the database against its datasets and the tokenizer, and the neighbors against the samples.
-    `allow_tokenizer_mismatch` and `allow_data_mismatch` of the samples turn these errors into warnings.
+    Checks the database against its datasets and the tokenizer, and the neighbors against the samples. In the config of
+    the samples, `allow_tokenizer_mismatch` and `allow_data_mismatch` turn the errors of tokenizer and samples into
+    warnings.
 
     Args:
         config: `RetroSettings`, or Megatron's `RetroConfig`.

@@ -107,7 +107,7 @@ def make_output(
     restart: bool = False,
     overwrite: bool = False,
 ) -> OutputManifest:
-    """Makes the missing blocks of an output, possibly together with other processes, and returns its manifest.
+    """Makes the missing blocks of an output, also while other processes make some, and returns its manifest.
 
     See `build_retro` for the arguments.
 

@@ -38,7 +38,7 @@ def build_retro(
     restart: bool = False,
     overwrite: bool = False,
 ) -> dict[str, OutputManifest]:
-    """Builds the missing parts of a project; returns the manifest of each output by task.
+    """Builds the missing parts of a project; returns manifests by "db-build", "index-build", "query-neighbors SPLIT".
 
     Each task is a job of blocks: it may be killed at any time, resumes with the same call, and can be shared by
     processes and machines that see the project folder.
@@ -48,12 +48,12 @@ def build_retro(
         settings: the settings.
         tokenizer: tokenizer of the pairs: an object, a path or a name.
         embedder: see `as_embedder`.
-        tasks: the tasks to run.
+        tasks: the tasks to run; the tasks that they need are also run.
         num_processes: number of processes on this machine; None for one per 16 processors.
-        num_workers: threads per process; None for its share of the processors.
+        num_workers: threads per process; None divides the processors among the processes.
         runner: runs the blocks; None for this machine.
         restart: discard blocks of unfinished tasks.
-        overwrite: replace outputs of other settings.
+        overwrite: replace outputs that were made with other settings or data.
 
     Raises:
         ConfigError: a setting is invalid, or a dataset has too few chunks.
@@ -103,7 +103,7 @@ def outputs_of(
     *,
     with_index: bool = True,
 ) -> Iterator[tuple[Output, BlockTask | None]]:
-    """Yields each output of a build and the task that makes its blocks, in order, up to the first missing output."""
+    """Yields each output and the task of its blocks (None: no blocks), in order, up to the first missing output."""
     parts = []
     for _, prefix in settings.data:
         task: BlockTask = chunk_task(project, chunks, settings, prefix)

@@ -37,7 +37,8 @@ class DBDataset:
     Args:
         db_path: path of the HDF5 file, for messages.
         indexed_datasets: the pairs that the chunks are read from, by dataset index.
-        chunks: array or h5py dataset uint32[num_chunks, 5]: dataset, document, first token, end, embedder tokens.
+        chunks: array or h5py dataset uint32[num_chunks, 5]: dataset, document, first token, end token (exclusive),
+            number of embedder tokens.
         chunk_length: tokens per chunk; shorter chunks are padded.
         eod_token_id: end-of-document id, used for padding.
         vocab_size: vocabulary size to check token ids against; None for no check.
@@ -137,7 +138,7 @@ class DBDataset:
         return out.reshape(*ids.shape, width)
 
     def following(self, chunk_ids: NDArray[np.integer[Any]], num_chunks: int) -> NDArray[np.int64]:
-        """Returns each chunk followed by the next chunks of its document: int64[..., num_chunks].
+        """Returns the index of each chunk, then of the next chunks of its document: int64[..., num_chunks].
 
         The result is -1 after the last chunk of a document, and for the index -1. Chunks without text are skipped.
         """
@@ -151,7 +152,7 @@ class DBDataset:
         return np.where(inside & (documents == documents[..., :1, :]).all(axis=-1), wanted, MISSING)
 
     def documents_of(self, chunk_ids: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-        """Returns dataset and document of chunks: int64[num_chunks, 2]."""
+        """Returns the dataset index and document index of each chunk: int64[num_chunks, 2]."""
         return self._rows(np.asarray(chunk_ids, dtype=np.int64))[:, :2]
 
     def load_doc_tuples(self) -> None:

@@ -38,7 +38,7 @@ class ChunkBlock:
     Attributes:
         chunks_valid: uint32[num_valid, 4]: document, first token and end in the document, number of embedder tokens.
         chunks_invalid: uint32[num_invalid, 4], chunks without embedder tokens.
-        doc_offsets: uint64[num_documents, 2]: document, number of valid chunks of this block up to its end.
+        doc_offsets: uint64[num_documents, 2]: document, number of valid chunks of this block up to the document's end.
     """
 
     chunks_valid: UInt32s
@@ -103,7 +103,7 @@ def chunk_spans(lengths: Int64s, ends_with_eod: Bools, chunk_length: int, *, fir
 
 
 def chunk_block(spans: UInt32s, num_tokens: Int64s, documents: range) -> ChunkBlock:
-    """Returns the tables of a block, given spans uint32[num_chunks, 3] and their embedder tokens int64[num_chunks]."""
+    """Returns the tables of a block from `spans` uint32[num_chunks, 3] and their embedder tokens, `num_tokens`."""
     rows = np.empty((len(spans), _COLUMNS), dtype=np.uint32)
     rows[:, :3] = spans
     rows[:, 3] = num_tokens
@@ -145,7 +145,7 @@ def num_train_chunks(chunks_valid: UInt32s, num_documents: int) -> int:
 
 
 def num_sampled_chunks(num_vectors: int, ratios: Sequence[float]) -> list[int]:
-    """Returns the number of chunks of each dataset to train the index on, rounded down as in Megatron.
+    """Divides `num_vectors` chunks, to train the index on, among datasets by weight; rounds down, as Megatron does.
 
     Example:
         >>> num_sampled_chunks(1000, [2.0, 1.0])
@@ -166,9 +166,10 @@ def merged_chunks(dataset: int, chunks_valid: UInt32s) -> UInt32s:
 
 
 def merged_offsets(dataset: int, doc_offsets: UInt64s, *, chunks_before: int) -> UInt64s:
-    """Returns rows of a merged table of documents, uint64[num_documents, 3]: dataset, document, chunks up to its end.
+    """Returns rows of a merged table of documents, uint64[num_documents, 3].
 
-    `chunks_before` is the number of rows of the merged table before this block.
+    Columns: dataset, document, number of chunks up to the end of the document, of which `chunks_before` precede the
+    block.
     """
     merged = np.insert(doc_offsets.astype(np.uint64, copy=False), 0, dataset, axis=1)
     merged[:, 2] += np.uint64(chunks_before)

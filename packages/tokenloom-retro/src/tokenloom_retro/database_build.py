@@ -153,7 +153,7 @@ class _DataSet:
 
 
 def _count_chunks(project: RetroProject, settings: RetroBuildSettings) -> list[_DataSet]:
-    """Counts the finished chunks of each dataset, also by split.
+    """Counts the finished chunks of each dataset: all, those to retrieve, and those to train the index on.
 
     Raises:
         ConfigError: a dataset has fewer chunks than the index needs for training.

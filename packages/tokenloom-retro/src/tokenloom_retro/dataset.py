@@ -113,13 +113,13 @@ class RetroDataset:
         return {**batch_of(self.sample_dataset, queried), **self._retrieved(queried)}
 
     def __getitems__(self, positions: Sequence[int]) -> Sequence[Sample]:
-        """Returns many samples, read as one batch if possible; called by torch's DataLoader."""
+        """Returns many samples, read as one batch if `makes_batches`; called by torch's DataLoader."""
         if not self.makes_batches:
             return [self[position] for position in positions]
         return sample_batch(self.batch(positions), len(positions))
 
     def _position(self, idx: int) -> int:
-        """Returns the index of the sample at a position, which may be negative."""
+        """Returns the sample index at a position, below `num_queried_samples`; the position may be negative."""
         count, position = len(self), operator.index(idx)
         if not -count <= position < count:
             raise IndexError(f"sample index {position} out of range: the dataset has {count} samples")

@@ -37,7 +37,7 @@ def open_array(path: str, name: str, *, shape: Sequence[int | None], kind: Kind 
         path: path of the file.
         name: name of the array.
         shape: size of each axis; None for any.
-        kind: kind of the values, such as "integers".
+        kind: kind of the values, "integers" or "floats".
 
     Raises:
         MissingExtraError: h5py is not installed.
@@ -67,7 +67,7 @@ def open_array(path: str, name: str, *, shape: Sequence[int | None], kind: Kind 
 
 
 def open_rows(path: str, name: str, *, columns: int) -> NDArray[Any]:
-    """Opens a two-dimensional array like `open_array`; also accepts [0], which Megatron writes if it is empty."""
+    """Opens a two-dimensional array like `open_array`; also accepts the shape [0] that Megatron writes for no rows."""
     try:
         return open_array(path, name, shape=(None, columns))
     except StorageError:
@@ -90,7 +90,7 @@ def hdf5_in(pending: PendingFile) -> Iterator[Any]:
 
 
 def write_arrays(path: str, arrays: Mapping[str, NDArray[Any]], *, durable: bool = True) -> None:
-    """Writes contiguous arrays by name and replaces the file; `durable` calls fsync."""
+    """Writes contiguous arrays by name and replaces the file; `durable`: whether to call fsync."""
     with PendingFile(path, durable=durable) as pending, hdf5_in(pending) as file:
         for name, array in arrays.items():
             file.create_dataset(name, data=array)

@@ -89,7 +89,7 @@ def embedding_task(
     database: OutputManifest,
     trained: OutputManifest | None = None,
 ) -> EmbeddingTask:
-    """Returns the task of training the index, or of filling the index with the manifest `trained`."""
+    """Returns the task of training the index; with `trained`, the trained index's manifest, the task of filling it."""
     kind: DatabaseKind = "sampled" if trained is None else "train"
     identity: dict[str, Any] = {
         **chunks.identity(),
@@ -132,7 +132,7 @@ def build_index(
     database: OutputManifest,
     **options: Any,
 ) -> OutputManifest:
-    """Trains and fills the index of a project if that is missing; returns its manifest.
+    """Trains and fills the index of a project if the index is missing; returns the filled index's manifest.
 
     `database` is the manifest of the database; see `make_output` for `options` and errors.
 

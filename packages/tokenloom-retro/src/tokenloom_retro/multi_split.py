@@ -31,8 +31,8 @@ class MultiSplitGPTDatasetConfig(GPTDatasetConfig):
 
     Attributes:
         return_document_ids: whether samples have document ids, which the search for neighbors needs. Required.
-        split_preprocessing: the `split` used to build neighbors. Each split of the samples is intersected with the
-            same split of the build. Required.
+        split_preprocessing: the `split` used to build neighbors. Required. A split of the samples has only documents
+            that the build also assigned to this split.
     """
 
     return_document_ids: bool | None = None

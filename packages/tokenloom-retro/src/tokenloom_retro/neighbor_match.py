@@ -51,7 +51,7 @@ def check_neighbor_folder(
 
 
 def recorded_hash(project: RetroProject, dataset: Any) -> str:
-    """Returns the key that the samples have if the project is at its recorded path."""
+    """Returns the key that the samples would have with the project at its recorded path."""
     own: str = dataset.unique_description_hash
     if project.recorded_folder == project.folder or settings_of(dataset) is None:
         return own
@@ -105,7 +105,7 @@ def _differences(
 
 
 def _as_prepared(identifiers: Mapping[str, Any], config: MultiSplitGPTDatasetConfig) -> dict[str, Any]:
-    """Returns the identifiers that samples have with the `split` of the build."""
+    """Returns the identifiers that the samples would have with the `split` of the build."""
     prepared = dict(identifiers)
     if "datasets" in prepared:
         prepared["datasets"] = [_as_prepared(each, config) for each in prepared["datasets"]]
@@ -115,7 +115,7 @@ def _as_prepared(identifiers: Mapping[str, Any], config: MultiSplitGPTDatasetCon
 
 
 def _as_recorded(identifiers: Mapping[str, Any], project: RetroProject) -> dict[str, Any]:
-    """Returns the identifiers that samples have if the project is at its recorded path."""
+    """Returns the identifiers that the samples would have with the project at its recorded path."""
     recorded = dict(identifiers)
     if "datasets" in recorded:
         recorded["datasets"] = [_as_recorded(each, project) for each in recorded["datasets"]]

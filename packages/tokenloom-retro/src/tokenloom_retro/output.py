@@ -75,7 +75,7 @@ class OutputManifest:
                 return from_versioned(cls, read_json(path), _VERSION)
         except UnusableJsonError as error:
             message = f"`{path}` is not a manifest{error}"
-            raise StorageError(message, hint="remove it, and build the output again with `overwrite=True`") from error
+            raise StorageError(message, hint="remove the file, and repeat the build with `overwrite=True`") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +195,7 @@ class NewOutput:
     ) -> OutputManifest:
         """Moves the files into place, writes and returns the manifest, and removes replaced files.
 
-        Keeps existing files if another process has published the same output.
+        If another process has published the same output, discards the new files and returns the existing manifest.
 
         Raises:
             OutputExistsError: another output exists, and `overwrite` is False.

@@ -47,7 +47,7 @@ class DatasetInfo:
         n_docs, n_docs_train: number of documents, and of train documents, which come first.
         n_chunks, n_chunks_train: number of valid chunks of all documents, and of train documents.
         n_chunks_invalid: number of chunks skipped because their text is empty for the embedder.
-        n_chunks_sampled: number of chunks to train the index on; the first ones.
+        n_chunks_sampled: number of chunks to train the index on, the first chunks of the dataset.
     """
 
     ratio: Any
@@ -61,7 +61,7 @@ class DatasetInfo:
 
 
 def merged_rows(info: DatasetInfo, kind: DatabaseKind) -> range:
-    """Returns which valid chunks of a dataset are in the merged table of a kind."""
+    """Returns the indices of a dataset's valid chunks that are in the merged table `kind`."""
     if kind == "valid":
         return range(info.n_chunks_train, info.n_chunks)
     return range(info.n_chunks_sampled if kind == "sampled" else info.n_chunks_train)
@@ -203,7 +203,7 @@ def linked_data(project: RetroProject, entries: Sequence[str]) -> tuple[tuple[fl
 
     Args:
         project: the project folder, which is created if necessary.
-        entries: alternating weights and entries, or one entry; see `parse_blend`.
+        entries: a weight before each prefix, glob or folder, or a single prefix; see `parse_blend`.
 
     Raises:
         ConfigError: weights are missing, two pairs have the same name, or a pair is not local.

@@ -87,7 +87,7 @@ def neighbor_task(
     samples: GPTChunkDataset,
     num_samples: int,
 ) -> NeighborTask:
-    """Returns the task of finding neighbors of the first samples of a split; `index` is the filled index's manifest."""
+    """Returns the task for neighbors of the first `num_samples` samples; `index` is the filled index's manifest."""
     description_hash = recorded_hash(project, samples.sample_dataset)
     num_rows = num_samples * samples.n_chunks_per_sample
     identity = {

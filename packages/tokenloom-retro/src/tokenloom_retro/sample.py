@@ -49,11 +49,14 @@ def retro_sample(
         num_retrieved: chunks per neighbor: the neighbor and the chunks that follow it.
 
     Returns:
-        split, sample, num_samples: index of the sample, and number of samples with neighbors.
-        documents: prefix and document index of each document in the sample.
-        num_retrieved: as given.
-        chunks: start, stop, text and neighbors of each chunk of the sample. A neighbor is a list of retrieved chunks,
-            each with chunk (its index in the database), data, document, start, stop and text; empty if it is missing.
+        A dict with:
+        split, num_retrieved: as given.
+        sample: index of the sample, not negative.
+        num_samples: number of samples with neighbors.
+        documents: list of [prefix, document index], one per document in the sample.
+        chunks: list with start, stop, text and neighbors of each chunk of the sample. A neighbor is a list of retrieved
+            chunks, each with chunk (its index in the database), data (the prefix), document, start, stop and text;
+            empty if the neighbor is missing.
 
     Raises:
         ConfigError: the project has no recorded settings, or no neighbors of the split.

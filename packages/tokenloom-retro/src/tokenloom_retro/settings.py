@@ -142,7 +142,7 @@ def record_settings(
     embedder: Any,
     neighbor_dirs: Mapping[str, str],
 ) -> None:
-    """Writes settings to the project's `config.json`; an embedder object is not recorded.
+    """Writes settings to the project's `config.json`; an embedder is only recorded if it is given by name.
 
     If no other setting changed, neighbor folders recorded earlier are kept for splits not in `neighbor_dirs`.
     """
@@ -241,7 +241,7 @@ def _data_of(entries: Sequence[Any]) -> tuple[tuple[float | None, str], ...]:
 
 
 def _sizes_of(config: Mapping[str, Any]) -> tuple[int | None, int | None, int | None]:
-    """Returns the number of samples per split; for a project of Megatron, computed from its evaluation settings."""
+    """Returns the number of samples per split; in a project of Megatron, computed from its evaluation settings."""
     train = config["retro_gpt_train_samples"]
     names = ("retro_gpt_global_batch_size", "retro_gpt_eval_interval", "retro_gpt_eval_iters")
     if "retro_gpt_valid_samples" in config or any(config.get(name) is None for name in names):

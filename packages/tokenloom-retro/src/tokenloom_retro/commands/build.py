@@ -44,11 +44,11 @@ class Options(SizeOptions, TokenizerOptions, RunnerOptions):
         project: the project folder, which is created if necessary.
         data: a weight before each prefix, glob or folder, or a single prefix; pairs outside of PROJECT/data are linked
             into it.
-        overwrite: replace outputs of other settings.
+        overwrite: replace outputs that were made with other settings or data.
         embedder: wordllama, wordllama:DIMENSION or bert:PATH.
         tasks: tasks to run, with the tasks they need (default db-build,index-build,query-neighbors).
-        json: print one JSON object: project, data, database (counts), num_vectors of the index, neighbors (num_chunks
-            by split), seconds; null for parts that were not built.
+        json: print one JSON object: project, data (a list with prefix and weight of each dataset), database (an object
+            of counts), num_vectors of the index, neighbors (num_chunks of each split), seconds; null if not built.
     """
 
     project: Annotated[str, Written(metavar="PROJECT", is_positional=True)]

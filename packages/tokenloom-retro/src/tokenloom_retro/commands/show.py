@@ -25,9 +25,9 @@ class Options:
         retrieved_chunks: chunks per neighbor: the neighbor and the chunks that follow it (default 1; Megatron trains
             with 2).
         tokenizer: tokenizer of the data (default: the recorded one).
-        json: print one JSON object: split, sample, num_samples, documents, num_retrieved, and chunks with start, stop,
-            text and neighbors; a neighbor is a list of chunks with chunk, data, document, start, stop and text, empty
-            if it is missing.
+        json: print one JSON object: split, sample, num_samples, documents, num_retrieved, and chunks, a list of objects
+            with start, stop, text and neighbors. Each neighbor is a list of objects with chunk, data, document, start,
+            stop and text; an empty list if the neighbor is missing.
     """
 
     project: Annotated[str, Written(metavar="PROJECT", is_positional=True)]

@@ -23,7 +23,7 @@ class Options:
         seed: seed for choosing the blocks (default 0).
         tokenizer: tokenizer of the data (default: the recorded one).
         embedder: embedder of the build (default: the recorded one).
-        json: print one JSON object: project, ok, problems.
+        json: print one JSON object: project, ok, and problems, a list of sentences.
     """
 
     project: Annotated[str, Written(metavar="PROJECT", is_positional=True)]

@@ -41,7 +41,7 @@ def log_retro_rank_0(message: str) -> None:
 
 
 def retro_makedir(config: Any, path: str) -> None:
-    """Creates a folder, unless the task only validates a project."""
+    """Creates a folder, unless `config.retro_task_validate` is set: then the task only checks a project."""
     if config.retro_task_validate is None:
         os.makedirs(path, exist_ok=True)
 

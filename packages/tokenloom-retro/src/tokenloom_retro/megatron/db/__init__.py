@@ -75,7 +75,7 @@ def save_indexed_dataset_infos(project_dir: str, indexed_dataset_infos: Infos) -
 
 
 def load_indexed_datasets(project_dir: str, indexed_dataset_infos: Infos) -> None:
-    """Opens the pair of each dataset as `dataset`."""
+    """Opens the pair of each dataset, and adds it to the dataset's mapping as `dataset`."""
     project = RetroProject(project_dir)
     for info in indexed_dataset_infos:
         info["dataset"] = IndexedDataset(project.data_prefix(info["prefix"]))

@@ -63,7 +63,7 @@ class MultiSplitGPTDataset(multi_split.MultiSplitGPTDataset, GPTDataset):
 
     @property
     def item_hook(self) -> str | None:
-        """Returns "sample_index" if index arrays were set by the user, which kernels would ignore; else None."""
+        """Returns "sample_index" if assigned arrays give samples different lengths, unfit for kernels; else None."""
         order = self.__dict__.get("order")  # unset: the order is built by us
         return "sample_index" if type(order) is GivenOrder and not order.is_regular else None
 
