@@ -196,7 +196,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
 
     @property
     def _is_regular(self) -> bool:
-        """Returns whether all samples are windows of the same length, as kernels need."""
+        """Returns whether all samples are windows of the same length, which native kernels require."""
         order = self.__dict__.get("order")  # unset until the order is built
         return type(order) is not GivenOrder or order.is_regular
 

@@ -133,7 +133,7 @@ class GivenOrder(_GivenArrays, WindowOrder):
 
     @cached_property
     def is_regular(self) -> bool:
-        """Returns whether all samples are windows of the same length, as kernels need; reads all arrays once."""
+        """Returns whether all samples are windows of the same length, which kernels require; reads all arrays once."""
         if len(self.arrays["shuffle_index"]) != self.num_samples:
             return False
         try:
@@ -145,7 +145,7 @@ class GivenOrder(_GivenArrays, WindowOrder):
         return True
 
     def _read(self, arrays: Arrays) -> WindowReader:
-        """Returns a reader of spans; reading an irregular sample raises `IndexError`."""
+        """Returns a reader of spans; reading a sample that is not such a window raises `IndexError`."""
         lengths = self._documents.lengths
         return window_reader(arrays, lengths, window_length=self._sequence_length, extra=self._extra)
 

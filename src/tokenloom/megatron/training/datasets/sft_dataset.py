@@ -147,7 +147,7 @@ class SFTDataset(MegatronDataset):
 
 
 class MockSFTLowLevelDataset:
-    """Mock texts (token arrays) of random lengths; an array is one token shorter, for an end-of-text token.
+    """Mock texts of random lengths, each an array of length - 1 tokens that leaves room for an end-of-text token.
 
     Args:
         mode: "distribution": lengths are lognormal with `mean_seq_len` and `lognormal_sigma`, clipped to
