@@ -397,7 +397,6 @@ def amend_run(
 
 
 def _check(amendment: Amendment, settings: RunSettings, old: RunLock) -> None:
-    """Raises an error unless the amendment changes something and may begin at its position."""
     path, position, end = settings.path, amendment.position, old.num_samples
     if not (amendment.has_stage or amendment.sources or amendment.denies or amendment.grows):
         message = "nothing to change: no stage, source, documents to deny, or new data"
@@ -415,7 +414,6 @@ def _check(amendment: Amendment, settings: RunSettings, old: RunLock) -> None:
 
 
 def _check_growth(amendment: Amendment, locked: LockedRun) -> None:
-    """Raises an error if there are new pairs without `grows`, or `grows` without new pairs."""
     assert locked.old is not None
     changes = lock_changes(locked.old, locked.lock)
     grown = [(each.name, each.pairs[0].prefix) for each in changes.new_data if each.name not in changes.new_sources]

@@ -439,8 +439,7 @@ class Progress:
         return rest.num_windows
 
     def _covered(self, sources: Int64s) -> Int64s:
-        both = zip(sources.tolist(), self._num_pairs[sources].tolist(), strict=True)
-        tokens = [self.sizes.tokens(source, 0, last) for source, last in both]
+        tokens = [self.sizes.tokens(source, 0, int(self._num_pairs[source])) for source in sources.tolist()]
         return np.array(tokens, dtype=np.int64) - self.sizes.extra
 
     def _set_aside(self, source: int) -> TakeMap:

@@ -115,7 +115,6 @@ class Timeline:
         return [walk for number, walk in self._progress.special if number == source]
 
     def _readings(self, source: int) -> Iterator[tuple[EnteredSegment, int]]:
-        """Yields each segment that reads a source, and the index (leaf) of the source in the segment."""
         for number in range(len(self.lock.segments)):
             segment = self.segment(number)
             leaf = int(np.searchsorted(segment.entered.sources, source))

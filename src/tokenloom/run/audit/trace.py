@@ -98,7 +98,6 @@ class SpanTable:
     micro_batches: Int64s | None = None
 
     def __len__(self) -> int:
-        """The number of spans."""
         return len(self.positions)
 
     def __repr__(self) -> str:
