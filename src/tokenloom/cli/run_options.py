@@ -210,7 +210,7 @@ class RankOptions(BatchSizes):
 
 
 def lock_at(path: str) -> RunLock:
-    """Reads the lock beside a run.toml, or a lock file of any other name."""
+    """Reads a lock: the one beside `path` if `path` ends with `.toml`, else the lock file `path` itself."""
     return Run.open(path).lock if path.endswith(".toml") else read_lock(path)
 
 

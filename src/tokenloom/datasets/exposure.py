@@ -366,7 +366,7 @@ class JoinedConversations:
         return segments
 
     def shares(self, sequences: Int64s) -> Int64s:
-        """Returns the columns of `SplitConversations.shares`, also for denied conversations: int64[count, 5]."""
+        """Returns a row per sequence as `SplitConversations.shares` does, denied ones included: int64[count, 5]."""
         return self._of_each(sequences, SplitConversations.shares, 5)
 
     def _of_each(self, sequences: Int64s, find: Callable[[SplitConversations, Int64s], Int64s], width: int) -> Int64s:

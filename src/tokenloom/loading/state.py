@@ -33,11 +33,11 @@ def in_order(sampler: Any, dataset: Any) -> Any:
 
 
 def loader_state(dataset: Any, consumed_samples: int) -> dict[str, Any]:
-    """Returns the state of a run after all ranks consumed `consumed_samples`, the same on every rank.
+    """Returns the state of a run after its ranks together consumed `consumed_samples`; it is the same on every rank.
 
     It is an `order_state` (see `KnowsOrder`) with a `version`. The state of a `ThreadLoader` also has `read`, the
-    digest of all ranks, if known. With torch's DataLoader, count the samples of your batches; to resume, pass the
-    result of `consumed_of_state` to the sampler.
+    digest of what all ranks have read, if they compared it. With torch's DataLoader, count the samples of your batches.
+    To resume, pass the result of `consumed_of_state` to the sampler.
     """
     consumed = checked_integer("consumed_samples", consumed_samples, at_least=0)
     if (order := order_of(dataset)) is None:

@@ -196,7 +196,7 @@ def _preprocess_for_nemo(argv: list[str], note: Note) -> list[str]:
 
 
 def _build_indexed_dataset(argv: list[str], _note: Note) -> list[str]:
-    """Returns the command replacing `build_indexed_dataset.py`: one document per line, exact output name."""
+    """Returns the command that replaces `build_indexed_dataset.py`: a document per line, no suffix."""
     names = {"--in": "--input", "--out": "--output-prefix"}
     words = [word.partition("=") for word in argv]
     renamed = [names.get(option, option) + equals + value for option, equals, value in words]

@@ -69,7 +69,7 @@ def build_block_document_index(
 
 
 def build_block_shuffle_index(plan: EpochPlan, blocks: BlockShuffle, *, sample_bytes: int, seed: int) -> NDArray[Any]:
-    """Returns the window index of each sample, shuffled in ranges of group size to separate a document's windows."""
+    """Returns the window index of each sample: shuffles windows within each `window_blocks` blocks."""
     shuffled = np.arange(plan.num_samples, dtype=shuffle_index_dtype(plan.num_samples))
     random = _random(seed, _SAMPLES)
     group = max(1, blocks.window_blocks * blocks.block_bytes // sample_bytes)

@@ -159,7 +159,7 @@ class HybridBatch:
         yield from sorted(others, key=lambda other: other.least)
 
     def _sharings(self) -> Iterator[Sharing]:
-        """Yields different sharings: of `_sizes_within` each cost limit, highest first, and of `_first_widened`."""
+        """Yields distinct group sizes per sub-sample: for each cost limit, those within it, then variants of these."""
         num_long = int(np.count_nonzero(self.needs > 1))
         alone = self.costs(1)
         full = int(self._costs_of(np.minimum(self.lengths[:1], self.capacity), 1)[0])

@@ -134,8 +134,8 @@ class PrefixPack:
 
     A token attends to the tokens before it in its own sequences: query q sees key k if
     tree_in[k] <= tree_in[q] < tree_out[k]. So its hidden state is the same as in each sequence alone. The label of a
-    token may differ between its sequences. Each token of the row with one of its labels is a *term*, M in all: its loss
-    is computed once for all sequences that share the term, with the sum of their weights.
+    token may differ between its sequences. A *term* is a token of the row together with one of its labels; there are M.
+    The loss of a term is computed once, weighted by the sum of the weights of the sequences that share it.
 
     Attributes:
         tokens: int64[T]; 0 in the padding at the end.
@@ -514,7 +514,7 @@ class PrefixTreeScheduler(CostBalancedScheduler):
         return replace(plan, ids=forest.order[plan.ids])
 
     def _candidates(self, costs: _ForestCosts) -> Iterator[tuple[Int64s, int]]:
-        """Yields (pack of each sequence, number of microbatches) of plans: whole trees, one range per pack, pieces."""
+        """Yields plans, each as (pack of each sequence, number of microbatches); later plans cut trees into pieces."""
         columns = (costs.lengths, costs.shared, costs.alone, costs.prefix)
         multiple = self.dp_size * self.microbatch_multiple
         fewest = max(-(-int((costs.lengths - costs.shared).sum()) // (self.max_tokens * multiple)), 1)

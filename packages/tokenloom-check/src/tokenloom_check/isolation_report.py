@@ -45,7 +45,7 @@ class IsolationLeak:
     before: str | None = None  # the submodule whose inputs already differ, if the code of `module` itself leaks
 
     def paragraph(self, kind: str, *, limit: float = 0.0, is_silent: bool = False) -> str:
-        """Describes the leak found by check `kind`. `is_silent`: there is no gradient between documents."""
+        """Describes the leak found by check `kind`. `is_silent`: the check of gradients found none."""
         words = {
             "where": f"token {self.position} of row {self.row} (token {self.offset} of its document, id {self.token})",
             "other": "padding" if self.other == PADDING else f"document {self.other}",

@@ -22,7 +22,7 @@ def watch(session: Session, query: Query) -> dict[str, Any]:
     if session.followed is not None:
         return _training(session.followed)
     message = "the target has no progress to watch"
-    raise ConfigError(message, hint="explore the folder of a job, or pass a statistics file with --follow")
+    raise ConfigError(message, hint="explore the folder of a job, or add `--follow FILE` with a statistics file")
 
 
 def _job(folder: str) -> dict[str, Any]:
