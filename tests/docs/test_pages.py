@@ -76,7 +76,7 @@ def what_did_the_model_see(text: str, printed: str, folder: Path) -> None:
 def from_megatron(text: str, printed: str, folder: Path) -> None:
     (shown,) = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
     assert printed.count(shown) == 2, printed
-    assert "megatron.core.datasets.gpt_dataset is tokenloom.megatron.core.datasets.gpt_dataset" in printed
+    assert "megatron.core.datasets.gpt_dataset -> tokenloom.megatron.core.datasets.gpt_dataset" in printed
 
 
 def seeing_your_data(text: str, printed: str, folder: Path) -> None:

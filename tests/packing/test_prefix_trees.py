@@ -108,7 +108,13 @@ def test_every_sequence_is_in_one_pack_and_ranks_agree(seed, dp_size, cp_size, m
         with pytest.raises(ConfigError, match="sub-samples of"):
             pack_prefixes(sequences, **options)
         return
-    ranks = [pack_prefixes(sequences, dp_rank=rank, **options) for rank in range(dp_size)]
+    try:
+        ranks = [pack_prefixes(sequences, dp_rank=rank, **options) for rank in range(dp_size)]
+    except ConfigError as error:  # one sequence per pack is no multiple, and the packs are more than half full
+        assert "do not fill a multiple" in str(error)
+        assert len(sequences) % (dp_size * multiple)
+        assert sum(map(len, sequences)) > 12 * cp_size * dp_size * multiple
+        return
     assert len({len(packs) for packs in ranks}) == 1
     assert len(ranks[0]) % multiple == 0
     packs = [pack for row in ranks for pack in row]

@@ -97,7 +97,7 @@ def _check(rank: simulated.Simulated, affected: set[int]) -> None:
         return
     if not affected:
         raise FailedError(f"no rank was affected, but rank {rank.rank} ended with {outcome!r}")
-    if rank.rank in affected and "not come to" in str(outcome):
+    if rank.rank in affected and "not reached" in str(outcome):
         return  # it was frozen before it joined, and finds no other rank
     named = {int(number) for match in _NAMED.finditer(str(outcome)) for number in match.groups() if number}
     if isinstance(outcome, BuildError) and not named & affected:
