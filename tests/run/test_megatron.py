@@ -68,6 +68,12 @@ def test_samples_and_index_files_are_those_of_the_builder(tmp_path):
     assert_same(opened(path, path_to_cache=ours).dataset(), dataset)
 
 
+def test_a_lock_has_exact_weights_of_any_size(tmp_path):
+    path = make(tmp_path, stage=STAGE.replace("web = 0.7, code = 0.3", "web = 1, code = 0.123456789012345678901"))
+    weights = [weight for _, weight in opened(path).lock.segments[0].weights]
+    assert sorted(weights) == [123456789012345678901, 10**21]
+
+
 def test_weights_count_as_they_are_written(tmp_path):
     stage = STAGE.replace("web = 0.7, code = 0.3", "news = 0.6, web = 0.3, code = 0.1")
     path = make(tmp_path, sources='news = "news"\n' + SOURCES, stage=stage)

@@ -216,7 +216,6 @@ def locked_tokenizer(name: str, tokenizer: Any, *, allow_ambiguous_pad: bool) ->
 def _denied(
     settings: RunSettings, sources: Sequence[LockedSource], reading: Reading
 ) -> tuple[tuple[LockedDenial, ...], list[NamedDocuments]]:
-    """Returns the denials in order of their start, and the documents of each `[[denied]]` table."""
     denials, named = [], []
     for denial in settings.denied:
         found = resolve_names(_listed(denial, settings), sources, object_storage=reading.object_storage)
@@ -293,8 +292,9 @@ def resolve(
     resolving = _Resolving(settings, sources, old, consumed)
     if settings.order == "megatron":
         [stage] = settings.stages
-        weights, size = resolving.weights_and_size(stage)
-        return Resolved(segments=(replace(resolving.endless_segment(stage, weights), num_samples=size),))
+        numbers = {source.name: number for number, source in enumerate(sources)}
+        weights = tuple(whole_weights(sorted((numbers[name], share) for name, share in stage.weights or ())))
+        return Resolved(segments=(replace(resolving.endless_segment(stage, weights), num_samples=stage.num_samples),))
     stopped = next((stage for stage in settings.stages if not resolving.add_stage(stage)), None)
     is_meant = stopped is None or (stopped is settings.stages[-1] and stopped.is_endless)
     return Resolved(
