@@ -86,7 +86,7 @@ def description_first(monkeypatch):
 
     def enter(self):
         entered = real(self)
-        cache.publish_bytes(self._cache.path(cache.DESCRIPTION), b"")
+        self._cache.publish(cache.DESCRIPTION, b"")
         return entered
 
     monkeypatch.setattr(cache.IndexCacheWriter, "__enter__", enter)
