@@ -201,7 +201,7 @@ def _pairs_in(folder: str) -> list[str]:
     if not names:
         raise DatasetNotFoundError(f"the directory `{folder}` contains no pair", hint=_PAIR)
     catalogues = [name for name in names if catalogue_path(name) in files and bin_path(name) not in files]
-    check_mixture(f"the directory `{folder}` holds", names, catalogues)
+    check_mixture(f"the directory `{folder}`", names, catalogues)
     pairs = [os.path.join(folder, name) for name in names]
     for pair in pairs:
         _check_pair(pair, f"the directory `{folder}`")

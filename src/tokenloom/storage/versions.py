@@ -97,4 +97,5 @@ def check_version(descriptor: int, expected: FileVersion | None, path: str) -> N
 
 def _not_regular(path: str, mode: int) -> StorageError:
     kind = _KINDS.get(stat.S_IFMT(mode), "not a regular file")
-    return StorageError(f"cannot open `{path}`: it is {kind}", hint="write its contents into a regular file first")
+    hint = None if stat.S_ISDIR(mode) else "write its contents into a regular file first"
+    return StorageError(f"cannot open `{path}`: it is {kind}", hint=hint)
