@@ -1,4 +1,4 @@
-"""`CostBalancedScheduler`: packs of equal cost, so that no rank waits long for another."""
+"""`CostBalancedScheduler`: packs of nearly equal cost, so that no rank waits long for another rank."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tokenloom.packing.cost import CostModel, Float64s, least_slowest_cost
 from tokenloom.packing.plan import Int64s, PackPlan, stable_order, uniform_plan
 
 GOOD_ENOUGH = 1.05
-"""Ratio of the slowest ranks' time to its lower bound above which a plan with more microbatches is tried."""
+"""If the slowest ranks take longer than a lower bound by more than this factor, more microbatches are tried."""
 
 
 class CostBalancedScheduler(BasePackingScheduler):
-    """A scheduler that plans packs of equal cost: the slowest rank is as close to the mean as the lengths allow.
+    """A scheduler that plans packs of nearly equal cost, so that all ranks take nearly the same time.
 
-    It uses the smallest possible number of microbatches, or the next larger one if packs would be too full to balance
-    within 5 %. (Megatron packs in order, regardless of cost.)
+    It uses the fewest possible microbatches. If the slowest ranks then take more than 1.05 times a lower bound, it also
+    tries the next larger number. (Megatron's scheduler packs sub-samples in order, regardless of cost.)
 
     Example:
         >>> scheduler = CostBalancedScheduler(8, cp_size=1, dp_size=2)
@@ -47,7 +47,7 @@ class CostBalancedScheduler(BasePackingScheduler):
         )
 
     def _fewest_microbatches(self, task: Task) -> Packing:
-        """Returns packs in the fewest microbatches, or in the next larger number if its `slowest` is clearly lower."""
+        """Returns the packing with the fewest microbatches, or with the next larger number if that is 5 % faster."""
         fewest = least_microbatches(task, self.microbatch_multiple)
         best: Packing | None = None
         for num_microbatches in range(fewest, len(task.lengths) // self.dp_size + 1, self.microbatch_multiple):
@@ -70,7 +70,7 @@ class CostBalancedScheduler(BasePackingScheduler):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """A packing: sub-sample i is in pack `pack_of[i]`; pack m × num_ranks + r is the one of rank r in microbatch m.
+    """The pack of each sub-sample: `pack_of[i]` is m × num_ranks + r for the pack of rank r in microbatch m.
 
     `slowest` is the cost of the costliest pack of each microbatch, summed over all microbatches.
     """
@@ -82,7 +82,7 @@ class Packing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Sub-samples to pack, sorted longest first, into packs of up to `capacity` tokens and `most_items` sub-samples."""
+    """The sub-samples to pack, longest first, and the limits of a pack: `capacity` tokens, `most_items` sub-samples."""
 
     lengths: Int64s
     costs: Int64s
@@ -91,7 +91,7 @@ class Task:
     num_ranks: int
 
     def pack(self, num_microbatches: int) -> Packing | None:
-        """Returns the best packs found for `num_microbatches`; None if not all sub-samples fit."""
+        """Packs all sub-samples into `num_microbatches` × `num_ranks` packs; returns None if they do not fit."""
         widths = np.full(num_microbatches, self.num_ranks, dtype=np.int64)
         nothing = np.zeros_like(widths)
         pack_of = pack_to_levels(self, widths=widths, levels=nothing, bases=nothing)
@@ -103,7 +103,7 @@ class Task:
         return Packing(num_microbatches=num_microbatches, pack_of=pack_of, slowest=slowest)
 
     def is_balanced(self, packing: Packing) -> bool:
-        """Returns whether `packing.slowest` is at most `GOOD_ENOUGH` times a lower bound of the possible values."""
+        """Returns whether `packing.slowest` is at most `GOOD_ENOUGH` times a lower bound for all packings."""
         acceptable = packing.slowest / GOOD_ENOUGH
         if acceptable <= int(self.costs.sum()) / self.num_ranks:
             return True
@@ -111,9 +111,9 @@ class Task:
 
 
 def pack_to_levels(task: Task, *, widths: Int64s, levels: Int64s, bases: Int64s) -> Int64s | None:
-    """Returns the pack of each sub-sample, balanced by cost, or filled by length if that fails; None if both fail.
+    """Returns the pack of each sub-sample, int64[num_subsamples]; None if the sub-samples do not fit.
 
-    `widths`, `levels` and `bases` describe each microbatch, see `tokenloom.kernels.packs.pack_to_levels`.
+    Balances costs or, if packs overflow, lengths. `widths`, `levels` and `bases`: see `kernels.packs.pack_to_levels`.
     """
     first = range(5) if task.most_items < len(task.lengths) else range(1)
     for by_length, short_first in ((False, 0), *((True, quarters) for quarters in first)):
@@ -135,7 +135,7 @@ def pack_to_levels(task: Task, *, widths: Int64s, levels: Int64s, bases: Int64s)
 
 
 def least_microbatches(task: Task, multiple: int) -> int:
-    """Returns a lower bound of the number of microbatches for the sub-samples of `task`."""
+    """Returns a lower bound of the number of microbatches that `task` needs, rounded up to a multiple of `multiple`."""
     tokens = -(-int(task.lengths.sum()) // task.capacity)
     alone = int(np.count_nonzero(task.lengths > task.capacity // 2))
     shortest = np.cumsum(task.lengths[::-1])
@@ -166,7 +166,7 @@ def cost_exponent(largest: float, count: int) -> int:
 
 
 def scaled_costs(costs: Float64s, exponent: int) -> Int64s:
-    """Returns costs × 2**exponent, rounded down; the same on every CPU."""
+    """Returns costs × 2**exponent, rounded down; the result is the same on every CPU."""
     return np.ldexp(costs, exponent).astype(np.int64)
 
 

@@ -19,11 +19,11 @@ from tokenloom.packing.plan import Int64s, PackPlan, plan_from_groups
 class BasePackingScheduler:
     """The base class of schedulers, which assign sub-samples to dp × cp ranks and microbatches.
 
-    A plan depends only on settings and lengths, in exact integers, so every rank computes the same plan. Each
+    A plan is computed from settings and lengths alone, with integers, so every rank computes the same plan. Each
     sub-sample is in exactly one pack; all ranks have the same number of microbatches, and no pack is empty.
 
     To write a scheduler, override `get_groups_and_subsamples` and add the class to `scheduler_map`. Override `run`
-    instead to replace the whole pipeline. Set `is_dynamic_cp` if the scheduler chooses the ranks of each pack.
+    instead to replace the whole pipeline. Set `is_dynamic_cp = True` if different numbers of ranks may share a pack.
 
     Example:
         >>> from tokenloom.packing import PackingConfig, scheduler_map, wrap_data_iterator
@@ -44,7 +44,7 @@ class BasePackingScheduler:
         dp_size: number of context-parallel groups.
         microbatch_group_size_per_vp_stage: the number of microbatches must be a multiple of this; None for any number.
         max_num_seqs: maximum sub-samples per pack; None for no limit.
-        cost_model: cost of sub-samples; None for attention work only.
+        cost_model: computes the cost of a sub-sample from its length; None for attention work only.
     """
 
     is_dynamic_cp = False
@@ -79,7 +79,7 @@ class BasePackingScheduler:
 
     @property
     def max_tokens(self) -> int:
-        """Tokens of the longest sub-sample that fits a pack."""
+        """Length in tokens of the longest sub-sample that fits a pack."""
         return self.max_seqlen_per_dp_cp_rank * self.cp_size
 
     def get_required_sample_keys(self) -> list[str]:
@@ -93,7 +93,7 @@ class BasePackingScheduler:
             lengths: int64[num_subsamples], tokens per sub-sample, including padding.
 
         Raises:
-            ConfigError: no plan is possible; the message has the reason.
+            ConfigError: there is no valid plan; the message has the reason.
         """
         if getattr(self.get_groups_and_subsamples, "__func__", None) is _GROUPS_OF_PLAN:
             return self._plan(self.checked_lengths(lengths))
@@ -110,7 +110,7 @@ class BasePackingScheduler:
         """Returns the plan in Megatron's form: the ids of sub-samples as `[microbatch][rank][i]`.
 
         Args:
-            sample_id_seqlens: (id, length) pairs.
+            sample_id_seqlens: (id, length in tokens) of each sub-sample.
         """
         ids = [sample_id for sample_id, _ in sample_id_seqlens]
         plan = self._plan(self.checked_lengths([length for _, length in sample_id_seqlens]))
@@ -134,21 +134,21 @@ class BasePackingScheduler:
         Args:
             data_iterator, num_microbatches, config: see `wrap_data_iterator`.
             dp_group, tp_group, pp_group: process groups; None for a group of this process only.
-            dp_cp_group: data × context-parallel group; None for `dp_group`.
+            dp_cp_group: group of all data- and context-parallel ranks; None to use `dp_group`.
             dev: device of the packs.
         """
         place = place_in(dp_group, tp_group, pp_group, dp_cp_group, dev)
         return self.run_in(place, data_iterator, num_microbatches, config)
 
     def run_in(self, place: Place, data_iterator: Any, num_microbatches: int, config: object) -> Wrapped:
-        """Returns the result of `run` for the process groups of `place`."""
+        """Does the work of `run` with the process groups in `place`."""
         return run_pipeline(self, place, data_iterator, num_microbatches, config)
 
     def _plan(self, lengths: Int64s) -> PackPlan:
         raise NotImplementedError(f"`{type(self).__name__}` must override `get_groups_and_subsamples`")
 
     def checked_lengths(self, lengths: ArrayLike) -> Int64s:
-        """Returns lengths as int64[num_subsamples]; raises if a sub-sample is longer than a pack."""
+        """Returns `lengths` as int64[num_subsamples]; `ConfigError` unless each is an integer in [1, `max_tokens`]."""
         checked = _positive(lengths)
         longest = int(checked.argmax())
         if checked[longest] > self.max_tokens:

@@ -31,8 +31,8 @@ class PackedSeqParams:
         qkv_format: "thd": tokens × heads × width without a batch axis.
         cu_seqlens_q, cu_seqlens_kv, cu_seqlens_q_padded, cu_seqlens_kv_padded: int32[num_sequences + 1] tensors.
         max_seqlen_q, max_seqlen_kv: length of the longest padded sequence; length of the padded pack if
-            `thd_max_packed_sequences` is set.
-        local_cp_size, cp_group: number and process group of the ranks that share this pack; None for the cp group.
+            `pad_packed_seq_alignment` and `thd_max_packed_sequences` are set.
+        local_cp_size, cp_group: number and process group of the ranks that share this pack; None for all cp ranks.
         total_tokens: number of tokens of this rank if `pad_packed_seq_alignment` is set and `thd_max_packed_sequences`
             is not; else None.
         pad_between_seqs: True if `cu_seqlens_q` and `cu_seqlens_kv` exclude padding, else None.
@@ -58,26 +58,26 @@ class SourcedPackedSeqParams(PackedSeqParams):
     """The parameters of a pack whose sequences have a `dataset_id`.
 
     Attributes:
-        dataset_ids: int64[num_sequences] tensor, the dataset of a blend or the source of a run for each sequence; -1
-            for unknown datasets and for padding. Attention does not read it.
+        dataset_ids: int64[num_sequences] tensor, index of each sequence's dataset in a blend or source in a run; -1 if
+            unknown, and for sequences of padding. Attention does not read it.
     """
 
     dataset_ids: Any
 
 
 def context_parallel_indices(cu_seqlens_padded: Any, *, cp_size: int, cp_rank: int) -> Any:
-    """Returns the indices in a pack of one context-parallel rank's tokens, in the rank's order.
+    """Returns the indices of one context-parallel rank's tokens in a pack, in ascending order.
 
     Args:
         cu_seqlens_padded: integer[num_sequences + 1] tensor, boundaries of the padded sequences, starting with 0.
-        cp_size, cp_rank: number of ranks that share the pack, and this rank.
+        cp_size, cp_rank: number of ranks that share the pack, and the rank among them.
 
     Returns:
         int64[num_tokens / cp_size] on the device of the boundaries. Sequences may be empty. On CUDA, Transformer
         Engine's `thd_get_partitioned_indices` computes the same values if it is installed.
 
     Raises:
-        ConfigError: a length is not a multiple of 2 × cp, or `cp_rank` is out of range.
+        ConfigError: a length is not a multiple of 2 × `cp_size`, or `cp_rank` is out of range.
         MissingExtraError: torch is not installed.
 
     Example:
@@ -208,7 +208,7 @@ SubSample = dict[str, Any]
 padding) and `padded_seq_len`; and optionally `dataset_id`, the dataset of a blend or the source of a run."""
 
 DTYPES = {"tokens": "int64", "labels": "int64", "position_ids": "int64", "loss_mask": "float32"}
-"""The tensors of a sub-sample and of a pack; wide dtypes first, so that all tensors are aligned in `to_bytes`."""
+"""Names and dtypes of the tensors of a sub-sample or pack; wide dtypes first, to align all tensors in `to_bytes`."""
 
 _WORD_BYTES = 8
 
@@ -217,10 +217,10 @@ def take_apart(items: Iterable[Any]) -> Iterator[SubSample]:
     """Splits the items of a data iterator into sub-samples without padding.
 
     An item is a mapping with the tensors of `DTYPES`, or a list of such mappings; tensors may have a leading axis of 1.
-    A mapping is one sub-sample with `original_seq_len` and `padded_seq_len` (default: the length of the tensors), or
-    several concatenated ones. Then `cu_seqlens` has the boundaries of the padded sub-samples, and
-    `cu_seqlens_original`, if given, those without padding. `dataset_id` is one integer, or one per sub-sample. Other
-    entries of a mapping have no effect.
+    A mapping without `cu_seqlens` is one sub-sample with `original_seq_len` and `padded_seq_len` (default: the length
+    of the tensors). With `cu_seqlens`, the boundaries of padded sub-samples, it is several concatenated sub-samples;
+    `cu_seqlens_original`, if given, has their boundaries without padding. `dataset_id` is one integer, or one per
+    sub-sample. Other entries of a mapping have no effect.
 
     Raises:
         InputError: a tensor is missing, or its length does not match the tokens or the boundaries.
@@ -281,7 +281,7 @@ def _row(value: Any, dtype: str, name: str) -> Any:
 
 
 def to_bytes(samples: Sequence[Mapping[str, Any]], names: Iterable[str] = DTYPES) -> Any:
-    """Concatenates the named tensors of all sub-samples, name by name; returns uint8, padded to whole 8 bytes."""
+    """Returns the named tensors of all sub-samples, concatenated name by name, as uint8; pads to a multiple of 8."""
     torch = require("torch", extra="torch")
     if not samples:
         return torch.empty(0, dtype=torch.uint8)
@@ -291,7 +291,7 @@ def to_bytes(samples: Sequence[Mapping[str, Any]], names: Iterable[str] = DTYPES
 
 
 def num_bytes(lengths: Iterable[int], names: Iterable[str] = DTYPES) -> int:
-    """Returns the number of bytes of `to_bytes` for sub-samples of these lengths."""
+    """Returns the size of the result of `to_bytes` for sub-samples of `lengths` tokens."""
     torch = require("torch", extra="torch")
     size: int = sum(lengths) * sum(getattr(torch, DTYPES[name]).itemsize for name in names)
     return size + -size % _WORD_BYTES
@@ -337,7 +337,7 @@ def build_packed_microbatches(
     Args:
         grouped_samples: the sub-samples of each microbatch: tensors by name, `original_seq_len` and `padded_seq_len`.
         dev: device of the packs.
-        cp_sizes: number of ranks that share each pack, if that differs between packs.
+        cp_sizes: number of ranks that share each pack; None if all packs have the same number.
 
     Raises:
         ConfigError: a microbatch has no sub-sample, or a pack has 2**31 tokens or more.
@@ -419,10 +419,10 @@ def get_batch_on_this_rank_for_sequence_packing(
     """Returns this rank's part of the next microbatch; all ranks of a tensor-parallel group must call this together.
 
     Args:
-        data_iterator: yields the packs of `wrap_data_iterator` on rank 0 of a tensor-parallel group; None on others.
+        data_iterator: the packs of `wrap_data_iterator` on rank 0 of a tensor-parallel group; None on the other ranks.
         vpp_size: virtual pipeline stages per rank; None for no virtual stages.
         mtp_on_this_rank: whether this stage has multi-token prediction, which needs tokens and labels.
-        vp_stage: this virtual stage, below `vpp_size`.
+        vp_stage: index of this virtual stage, in [0, `vpp_size`); None for no virtual stages.
         pg_collection: a `ProcessGroups`, or an object with the same attributes; None for a single process.
         config: a `PackingConfig`, or an object with the same attributes, equal on all ranks; required for packs of a
             fixed shape or contiguous partitions. None for no tail padding and zigzag partitions.
@@ -430,9 +430,9 @@ def get_batch_on_this_rank_for_sequence_packing(
     Returns:
         (tokens, labels, loss_mask, None, position_ids, packed_seq_params, padding_mask). Tensors are [1, T / cp]:
         int64, but loss_mask float32 and padding_mask bool; all others are 0 where padding_mask is True. The first stage
-        has tokens and position_ids, the last stage labels and loss_mask, stages with `mtp_on_this_rank` all four;
-        missing ones are None. All stages have the last two; packed_seq_params is a `SourcedPackedSeqParams` if the pack
-        has tokens or labels and `dataset_ids`.
+        has tokens and position_ids, the last stage labels and loss_mask, stages with `mtp_on_this_rank` all four; other
+        stages have None instead. If a stage has any of these four, and the pack has `dataset_ids`, packed_seq_params is
+        a `SourcedPackedSeqParams`.
 
     Raises:
         ConfigError: a rank lacks an iterator or must not have one; the virtual stage does not exist; or a pack exceeds

@@ -16,26 +16,26 @@ class PackingConfig:
     """Settings of packing, for runs without a Megatron configuration.
 
     Attributes:
-        max_seqlen_per_dp_cp_rank: maximum tokens of a rank in a pack, including padding.
+        max_seqlen_per_dp_cp_rank: maximum tokens of a pack on each rank, including padding.
         sequence_packing_scheduler: name of a scheduler in `scheduler_map`.
         virtual_pipeline_model_parallel_size: virtual stages per rank; None for no virtual stages.
         microbatch_group_size_per_vp_stage: the scheduler makes the number of microbatches a multiple of this number, or
             raises if it cannot; no effect without virtual stages.
-        sequence_parallel: whether tensor-parallel ranks share the tokens of a pack; padded lengths are then also
-            multiples of the number of these ranks.
+        sequence_parallel: whether tensor-parallel ranks divide the tokens of a pack among them; then the padded length
+            of each sub-sample is also a multiple of the number of these ranks.
         pipeline_model_parallel_layout: layer names of each stage, `layout[pp_rank][vp_stage]`; stages with "mtp" need
             all tensors of a pack. None if only the first and the last stage need tensors.
         min_dynamic_context_parallel_size: minimum number of ranks that share a pack, with `default_dynamic_cp`.
-        pad_packed_seq_alignment: multiple to which each rank's tokens of a pack are padded; "max" pads to
-            `max_seqlen_per_dp_cp_rank`, one shape for all packs; None for no padding.
-        thd_tail_padding_policy: how to pad: "append_dummy_seq" (default) appends a dummy sequence, "extend_last"
-            extends the last sequence.
+        pad_packed_seq_alignment: the end of a pack is padded until each rank has a multiple of this number of tokens;
+            "max" pads to `max_seqlen_per_dp_cp_rank`, so that all packs have one shape; None for no such padding.
+        thd_tail_padding_policy: how to pad the end: "append_dummy_seq" (default) appends a dummy sequence,
+            "extend_last" extends the last sequence.
         thd_max_packed_sequences: maximum sequences of a pack, including the dummy sequence; None for no limit. With
             `pad_packed_seq_alignment`, boundary arrays are padded to `thd_max_packed_sequences + 1` elements.
         cp_partition_mode: which tokens a context-parallel rank gets: "zigzag", two chunks of each sequence, or
             "contiguous", one slice of the pack.
         packing_cost_model: cost of sub-samples, such as `PolynomialCost(linear=24576, quadratic=1)` for a hidden size
-            of 2,048; None for attention work only. Megatron's schedulers ignore it.
+            of 2,048; None for attention work only. "dp_balanced" and "default_dynamic_cp" ignore it.
     """
 
     max_seqlen_per_dp_cp_rank: int
@@ -75,8 +75,8 @@ class PackingConfig:
     def of(cls, config: object, **defaults: Any) -> PackingConfig:
         """Reads the settings from the attributes of an object, such as Megatron's configuration.
 
-        `defaults` replace attributes that are missing or None. With Megatron's `cuda_graph_impl`, a
-        `pad_packed_seq_alignment` that is not None becomes "max".
+        `defaults` replace attributes that are missing or None. If `cuda_graph_impl` selects CUDA graphs, which need one
+        shape, a given `pad_packed_seq_alignment` becomes "max".
         """
         if isinstance(config, cls):
             return config
@@ -102,7 +102,7 @@ class PackingConfig:
         return most - 1
 
     def stages_with_tokens(self, *, pp_rank: int, pp_size: int) -> list[bool]:
-        """Returns for each virtual stage of a rank whether it needs tokens, as the first, last and MTP stages do."""
+        """Returns whether each virtual stage of a rank needs tokens; the first, last and "mtp" stages do."""
         stages = self.virtual_pipeline_model_parallel_size or 1
         needs = [False] * stages
         needs[0] |= pp_rank == 0

@@ -16,24 +16,24 @@ Float64s = NDArray[np.float64]
 
 
 class CostModel(Protocol):
-    """The protocol of cost models; results must be the same on every rank and CPU."""
+    """A model of the time that sub-samples take; it must give the same results on every rank and CPU."""
 
     def cost(self, lengths: Int64s, cp_size: int) -> Float64s:
-        """Returns the time that each rank of a context-parallel group spends on each sub-sample, in any unit, float[n].
+        """Returns the time, in any unit, that each rank of a group spends on each sub-sample: float[num_subsamples].
 
         Neither the cost nor the cost per token may decrease with the length.
 
         Args:
             lengths: int64[num_subsamples], tokens, at least 1.
-            cp_size: number of ranks in the group.
+            cp_size: number of ranks in the context-parallel group, which share each sub-sample.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolynomialCost:
-    """The cost (linear × n + quadratic × n² + communication × n × (c - 1)) / c of n tokens on each of c ranks.
+    """A cost of (linear × n + quadratic × n² + communication × n × (c - 1)) / c for n tokens on each of c ranks.
 
-    The default is attention work only, as in Megatron. For a transformer of hidden size h with causal attention and a
+    The default counts attention only, as in Megatron. For a transformer of hidden size h with causal attention and a
     feed-forward width of 4h, linear / quadratic is about 12 h tokens.
 
     Example:
@@ -74,14 +74,14 @@ def least_slowest_cost(
     *,
     shared: Int64s | Float64s = _NONE,
 ) -> float:
-    """Returns a lower bound of the cost of a plan: the sum over microbatches of the costliest pack.
+    """Returns a lower bound of a plan's cost: the cost of each microbatch's costliest pack, summed over microbatches.
 
     `lengths` and `costs` are [num_subsamples], longest first; `shared` has one cost for each rank that works on a part
     of a shared sub-sample instead of a pack.
 
     Two sub-samples above half a pack never share a pack, so the s-th costliest microbatch, counted from 0, costs at
-    least as much as the (s × ranks)-th of these. The t costliest microbatches contain at most the t × ranks costliest
-    packs that fit; the remaining cost is at best spread evenly. The bound is the maximum over t.
+    least as much as the (s × ranks)-th of these sub-samples. The t costliest microbatches cost at most as much as the
+    t × ranks costliest packs; the remaining cost is at best spread evenly. The bound is the maximum over t.
     """
     total = float(costs.sum()) + float(shared.sum())
     most = np.cumsum(np.sort(np.append(costliest_packs(lengths, costs, capacity), shared))[::-1])
@@ -98,7 +98,7 @@ def num_alone(lengths: Int64s, capacity: int) -> int:
 
 
 def costliest_packs(lengths: Int64s, costs: Int64s | Float64s, capacity: int) -> Float64s:
-    """Returns for each sub-sample an upper bound of the cost of a pack in which it is the longest."""
+    """Returns for each sub-sample an upper bound of the cost of packs in which no sub-sample is longer, float64[n]."""
     per_token = costs / lengths.astype(np.float64)
     room = capacity - lengths
     beside = np.searchsorted(-lengths, -room)  # the longest sub-sample that fits beside each

@@ -1,9 +1,9 @@
 """`DefaultDynamicCPScheduler`: the plans of Megatron's scheduler with context-parallel groups of several sizes.
 
-The scheduler fills one microbatch after another, longest sub-sample first. The longest sub-sample opens a group with
-the ranks it needs, and limits the work per rank. Each other sub-sample goes into the open or new group that keeps the
-busiest rank's work lowest; if no group fits, the sub-sample waits for the next microbatch. At the end, groups with the
-fewest ranks grow until no rank is idle.
+The scheduler fills one microbatch after another, longest sub-sample first. The longest sub-sample gets a group of as
+many ranks as it needs; its work per rank limits the work of all ranks. Each other sub-sample goes into the existing or
+new group that keeps the busiest rank's work lowest; if no group fits, the sub-sample waits for the next microbatch. At
+the end, the groups with the fewest ranks grow until no rank is idle.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Subsamples = list[tuple[int, int]]
 
 @dataclass(slots=True)
 class Group:
-    """A pack, shared by `size` ranks; `per_rank` (tokens) and `work` (attention) are float sums as in Megatron."""
+    """A pack that `size` ranks share; tokens (`per_rank`) and attention (`work`) per rank are floats as in Megatron."""
 
     size: int
     members: Subsamples = field(default_factory=list)
@@ -52,7 +52,7 @@ class Group:
 
 
 class DefaultDynamicCPScheduler(BasePackingScheduler):
-    """A scheduler with the plans of `default_dynamic_cp` in Megatron's development branch.
+    """A scheduler that makes the same plans as `default_dynamic_cp` in Megatron's development branch.
 
     It also accepts numbers of ranks that are not a power of two: all ranks share a sub-sample that needs more ranks
     than the largest power of two.
@@ -106,7 +106,7 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
         )
 
     def ranks_needed(self, length: int) -> int:
-        """Returns the size of the smallest group that a sub-sample fits; the number of all ranks if it fits none."""
+        """Returns the smallest group size that fits a sub-sample of `length` tokens, else the number of all ranks."""
         tokens = self.max_seqlen_per_dp_cp_rank
         return next((size for size in self.sizes if size * tokens >= length), self.num_ranks)
 
@@ -139,7 +139,7 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
         return [everyone], left
 
     def _widen(self, groups: list[Group]) -> bool:
-        """Repeatedly gives the first group with the fewest ranks the next size; False if some ranks must stay idle."""
+        """Enlarges groups, always the smallest one, until no rank is idle; returns False if some ranks stay idle."""
         while (used := sum(group.size for group in groups)) < self.num_ranks:
             smallest = min(group.size for group in groups)
             larger = next((size for size in self.sizes if size > smallest), self.num_ranks)
@@ -193,7 +193,7 @@ class _Forming:
         self.add(Group(scheduler.ranks_needed(length)), number, length)
 
     def place(self, length: int) -> Group | None:
-        """Returns the open or new group that keeps the busiest rank's work lowest; None if no group fits."""
+        """Returns the existing or new group that keeps the busiest rank's work lowest; None if no group fits."""
         best: Group | None = None
         least, least_size = float("inf"), self._scheduler.ranks_needed(length)
         for size in [size for size in self._scheduler.sizes if size >= least_size] or [least_size]:

@@ -25,7 +25,7 @@ _sent: Counter[str] = Counter()  # bytes that this process sent to other ranks, 
 
 @contextmanager
 def measure_traffic() -> Iterator[Counter[str]]:
-    """Counts the bytes that this rank sends in packing collectives inside a `with` block, by purpose.
+    """Counts the bytes that this rank sends in packing collectives inside a `with` block, by purpose of the message.
 
     Example:
         >>> with measure_traffic() as sent_bytes:  # filled at the end of the block
@@ -41,7 +41,7 @@ def measure_traffic() -> Iterator[Counter[str]]:
 
 
 class Channel:
-    """The collectives of a process group; of this process only if the group is None.
+    """The collectives of a process group; a group of None is this process alone.
 
     All ranks must call the same methods in the same order. A failed collective raises a ConnectionLostError.
     """
@@ -68,7 +68,7 @@ class Channel:
         return ranks
 
     def all_gather_rows(self, rows: Int64s, purpose: str) -> list[Int64s]:
-        """Gathers the array int64[n, columns] of each rank; n may differ between ranks."""
+        """Returns the array int64[n, columns] of each rank, in rank order; n may differ between ranks."""
         if self.size == 1:
             return [rows]
         torch, columns = self._torch, rows.shape[1]
@@ -79,7 +79,7 @@ class Channel:
         return [gathered[rank, :count] for rank, count in enumerate(counts)]
 
     def all_to_all(self, chunks: Sequence[Any], received_bytes: Sequence[int], purpose: str) -> list[Any]:
-        """Sends the uint8 tensor `chunks[r]` to each rank r; returns the tensor received from each rank."""
+        """Sends uint8 `chunks[r]` to each rank r; returns the tensor from each rank r, of `received_bytes[r]` bytes."""
         if self.size == 1:
             return list(chunks)
         torch, sizes = self._torch, [len(chunk) for chunk in chunks]
@@ -112,7 +112,7 @@ class Channel:
         return received
 
     def break_off(self) -> None:
-        """Closes the connections of the group, so that no rank waits for this one; not a collective.
+        """Closes the connections of the group, so that no rank waits for this rank; a rank may call this alone.
 
         gloo closes a connection when a receive times out; NCCL aborts.
         """
@@ -150,12 +150,12 @@ class ProcessGroups:
     Megatron's `ProcessGroupCollection` has the same attributes and may be passed instead.
 
     Attributes:
-        dp: data-parallel ranks of one context-parallel rank.
+        dp: data-parallel ranks with the context-parallel rank of this process.
         cp: context-parallel ranks, which share packs.
         dp_cp: data × context-parallel ranks, rank = dp rank * cp size + cp rank. May be None if dp or cp has one rank.
         tp: tensor-parallel ranks.
         pp: pipeline stages, in order.
-        cp_of_size: {size: this rank's context-parallel group}, for schedulers with groups of several sizes.
+        cp_of_size: {size: context-parallel group of this rank}, for schedulers with groups of several sizes.
     """
 
     dp: Any = None
@@ -173,7 +173,7 @@ class ProcessGroups:
             mesh: a `torch.distributed.device_mesh.DeviceMesh` whose dimensions are named "dp", "cp", "tp" or "pp", in
                 any order, such as `init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp", "cp"))`; missing dimensions
                 have size 1.
-            cp_sizes: sizes of the groups in `cp_of_size`: dp × cp, or powers of two that divide it. Each group has
+            cp_sizes: sizes of the groups in `cp_of_size`: dp × cp, or powers of two that divide dp × cp. Each group has
                 consecutive ranks of dp_cp.
 
         Raises:
@@ -211,7 +211,7 @@ def _own_group(all_ranks: Sequence[Sequence[int]]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class GroupRank:
-    """The number of ranks of a group that has no process group, and the rank of this process in it."""
+    """The size of a process group and the rank of this process in it, where the group itself is not known."""
 
     size: int
     rank: int

@@ -15,23 +15,23 @@ from tokenloom.packing.base import BasePackingScheduler
 from tokenloom.packing.cost import least_slowest_cost
 from tokenloom.packing.plan import Int64s, PackPlan, plan_of, stable_order
 
-ALMOST_EVEN = 1.035  # ratio of a bound to the even share up to which a sharing is tried first; plans exceed it by 1 %
-LIMITS = (float("inf"), 16.0, 8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.125)  # of a rank's cost / longest on a single rank
-MOST_CUTS = 2  # times that the last step of groups is split; each may add a microbatch
-LEAST_JOINED = 128  # sub-samples that cost less than 1 / 128 of a step join no group
+ALMOST_EVEN = 1.035  # sharings are tried first if their bound / even share is at most this; plans exceed bounds by 1 %
+LIMITS = (float("inf"), 16.0, 8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.125)  # of the cost per rank, in costs of a full pack
+MOST_CUTS = 2  # most times that the groups of the last microbatch are widened; each time may add a microbatch
+LEAST_JOINED = 128  # sub-samples that cost less than 1 / 128 of a microbatch join no group
 MOST_JOINED = 8  # default limit of sub-samples in a group
-MOST_TRIED = 4  # sharings that are planned in full; one is enough for most batches
+MOST_TRIED = 4  # most sharings that are planned in full; one is enough for most batches
 
 
 class HybridCostBalancedScheduler(BasePackingScheduler):
-    """A scheduler that plans packs of equal cost, with context-parallel groups chosen anew for each microbatch.
+    """A scheduler that plans packs of nearly equal cost, and chooses context-parallel groups for each microbatch.
 
     Short sub-samples are packed on single ranks. A longer sub-sample is shared by the smallest power of two of ranks
-    that it fits, or by more ranks if all others would wait for it: n tokens fit s ranks if n, rounded up to a multiple
-    of 2 × s, is at most s × `max_seqlen_per_dp_cp_rank`. Short sub-samples join groups that cost less than their
-    microbatch. With fewer sub-samples than ranks, each sub-sample gets a group, and groups grow until no rank is idle.
+    that it fits, or by more ranks if all other ranks would wait for them. (n tokens fit s ranks if n, rounded up to a
+    multiple of 2 × s, is at most s × `max_seqlen_per_dp_cp_rank`.) Short sub-samples join groups that take less time
+    than their microbatch. With fewer sub-samples than ranks, each gets a group, and groups grow until no rank is idle.
 
-    Groups are aligned blocks of ranks, [i × s, (i + 1) × s), so each size and block needs one communicator.
+    Groups of s ranks are aligned blocks, [i × s, (i + 1) × s), so each size and block needs one communicator.
 
     Example:
         >>> plan = HybridCostBalancedScheduler(8, cp_size=1, dp_size=4).plan([16, 8, 7, 1])
@@ -53,7 +53,7 @@ class HybridCostBalancedScheduler(BasePackingScheduler):
         return max(size * self.tokens_per_rank(size) for size in (1, self.group_sizes[-1]))
 
     def tokens_per_rank(self, size: int) -> int:
-        """Returns the maximum tokens per rank in a group: an even number if each rank gets two chunks (`size` > 1)."""
+        """Returns the maximum tokens per rank in a group; even if `size` > 1, as each rank then gets two chunks."""
         return self.max_seqlen_per_dp_cp_rank if size == 1 else self.max_seqlen_per_dp_cp_rank // 2 * 2
 
     def _plan(self, lengths: Int64s) -> PackPlan:
@@ -64,7 +64,7 @@ class HybridCostBalancedScheduler(BasePackingScheduler):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharing:
-    """The groups that share the longest sub-samples; the other sub-samples stay whole.
+    """A choice of sub-samples that groups of ranks share, and of group sizes; the other sub-samples stay whole.
 
     `numbers`, `sizes` and `costs` are the index, the number of ranks and the cost per rank of each shared sub-sample,
     costliest first. `least` is a lower bound of the costliest rank's cost, summed over microbatches; `even_share` is
@@ -102,7 +102,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """The groups of each step, the packs of whole sub-samples, and each step's largest cost per rank, summed."""
+    """A plan: groups by microbatch, packs of whole sub-samples, and the summed largest cost of a rank in each step."""
 
     steps: list[Step]
     whole: Int64s
@@ -159,7 +159,7 @@ class HybridBatch:
         yield from sorted(others, key=lambda other: other.least)
 
     def _sharings(self) -> Iterator[Sharing]:
-        """Yields distinct group sizes per sub-sample: for each cost limit, those within it, then variants of these."""
+        """Yields distinct sharings: for each cost limit, the smallest groups within it, and then wider groups."""
         num_long = int(np.count_nonzero(self.needs > 1))
         alone = self.costs(1)
         full = int(self._costs_of(np.minimum(self.lengths[:1], self.capacity), 1)[0])
@@ -175,7 +175,7 @@ class HybridBatch:
                     yield self._sharing(variant)
 
     def _sizes_within(self, limit: float, count: int) -> Int64s:
-        """Returns group sizes of the `count` longest sub-samples: the smallest with cost <= `limit`, or cheapest."""
+        """Returns the group size of the `count` longest sub-samples: the smallest within `limit`, else the cheapest."""
         known = self.sizes if self.capacity > 1 else (1,)
         sizes = np.array(known, dtype=np.int64)
         table = np.stack([self.costs(size, count) for size in known])
@@ -186,9 +186,9 @@ class HybridBatch:
         return chosen
 
     def _first_widened(self, sizes: Int64s, cuts: int) -> Int64s:
-        """Widens the groups of the longest sub-samples, so that these groups fill a step of their own.
+        """Widens the groups of the longest sub-samples, so that these groups fill a microbatch of their own.
 
-        Before that, each of `cuts` rounds makes these groups twice as wide and continues with the longest of them.
+        With `cuts`, doubles their width once more, and repeats the widening `cuts` times for the longest of them.
         """
         num_whole = int(np.count_nonzero(self.lengths[len(sizes) :] > self.capacity // 2))
         widened = np.append(sizes, np.ones(num_whole, dtype=np.int64))
@@ -220,7 +220,7 @@ class HybridBatch:
         )
 
     def groups_and_packs(self) -> Placed | None:
-        """Returns the plan with the lowest `slowest` of those tried; None if every plan leaves ranks idle."""
+        """Returns the tried plan with the lowest `slowest`; None if every plan leaves ranks idle."""
         tried: list[Placed] = []
         for sharing in self.promising_first():
             placed = self._pack_beside(sharing)
@@ -232,7 +232,7 @@ class HybridBatch:
         return min(tried, key=lambda placed: placed.slowest, default=None)
 
     def _pack_beside(self, sharing: Sharing) -> Placed | None:
-        """Plans a sharing; whole sub-samples get packs, or join groups that cost less than their step."""
+        """Plans a sharing: whole sub-samples get packs, or join groups that cost less than their microbatch."""
         num_shared, num_all = len(sharing.sizes), len(self.lengths)
         joins = bool((sharing.sizes > self.needs[sharing.numbers]).any())
         most = self.scheduler.max_num_seqs or num_all
@@ -281,7 +281,7 @@ class HybridBatch:
         return -(-num_steps // self.multiple) * self.multiple
 
     def _costliest_first(self, steps: Sequence[Step], num_shared: int) -> list[Step]:
-        """Sorts steps, costliest first; empty steps count as the longest sub-sample above half a pack that they get."""
+        """Sorts steps, costliest first; a step without groups counts as the longest sub-sample that it will get."""
         alone = self.costs(1)[num_shared:][self.lengths[num_shared:] > self.capacity // 2][:: self.num_ranks].tolist()
         empty = [step for step in steps if not step.groups]
         levels = [(step.level, step) for step in steps if step.groups]
@@ -289,7 +289,7 @@ class HybridBatch:
         return [step for _, step in sorted(levels, key=lambda one: -one[0])]
 
     def _fill(self, steps: Sequence[Step], num_shared: int, most: int) -> Int64s:
-        """Adds up to `most` whole sub-samples, longest first, to groups cheaper than their step; returns the others."""
+        """Moves up to `most` whole sub-samples, longest first, to groups cheaper than their step; returns the rest."""
         free = list(range(num_shared, len(self.lengths)))
         for step in steps:
             level = step.level

@@ -54,7 +54,7 @@ def run_pipeline(
     *,
     sums_padding: bool = False,
 ) -> Wrapped:
-    """Does the work of `wrap_data_iterator` with a given scheduler; `sums_padding` adds padding to the sums."""
+    """Does the work of `wrap_data_iterator` with a given scheduler; `sums_padding` sums lengths including padding."""
     settings = PackingConfig.of(config)
     stages = settings.stages_with_tokens(pp_rank=place.pp.rank, pp_size=place.pp.size)
 
@@ -100,7 +100,7 @@ def run_pipeline(
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan and the padded length of each sub-sample, a multiple of 2 × the number of ranks that share it."""
+    """A plan, and the length of each sub-sample padded for the number of ranks that share the sub-sample."""
 
     plan: PackPlan
     padded_lengths: Int64s
@@ -162,7 +162,7 @@ def plan_global_batch(
 
 
 def sums_of(lengths: Int64s) -> tuple[int, int]:
-    """Returns the exact sums of lengths and of squared lengths."""
+    """Returns the sum of `lengths` and the sum of their squares, which may exceed 64 bits."""
     counted: list[int] = lengths.tolist()
     return sum(counted), sum(length * length for length in counted)
 
@@ -180,7 +180,7 @@ def describe(plan: PackPlan, *arrays: Int64s) -> str:
 class GlobalBatch:
     """The sub-samples that this rank fetched, and the lengths and sources of all sub-samples, int64[num_subsamples].
 
-    Ids count from data-parallel rank 0 on; rank r has ids [offsets[r], offsets[r + 1]). Unknown sources are -1.
+    Ids are indices of these arrays; rank r of `dp` fetched ids [offsets[r], offsets[r + 1]). Unknown sources are -1.
     """
 
     samples: list[SubSample]
@@ -217,7 +217,7 @@ def _iterator_of_stage(data_iterator: Any, stages: Sequence[bool]) -> Any:
 
 
 def gather_lengths(fetching: Attempt[list[SubSample]], dp: Channel) -> GlobalBatch:
-    """Gathers the lengths from all data-parallel ranks; raises on all ranks if one failed to fetch its items."""
+    """Gathers the lengths from all data-parallel ranks; raises on all ranks if a rank failed to fetch its items."""
     samples = fetching.result or []
     rows = np.array(
         [[one["original_seq_len"], one["padded_seq_len"], one.get("dataset_id", -1)] for one in samples], dtype=np.int64
@@ -235,7 +235,7 @@ def gather_lengths(fetching: Attempt[list[SubSample]], dp: Channel) -> GlobalBat
 
 
 def exchange_samples(fetched: GlobalBatch, wanted: Sequence[Int64s], dp: Channel) -> dict[int, SubSample]:
-    """Sends sub-samples with ids `wanted[r]` (ascending) to each rank r of `dp`; returns this rank's, by id."""
+    """Sends the sub-samples with ids `wanted[r]`, ascending, to each rank r of `dp`; returns by id what it receives."""
     torch = require("torch", extra="torch")
     offsets, first = fetched.offsets, int(fetched.offsets[dp.rank])
 
@@ -268,7 +268,7 @@ def exchange_samples(fetched: GlobalBatch, wanted: Sequence[Int64s], dp: Channel
 def broadcast_to_stages(
     packs: list[Pack] | None, numbers: tuple[int, int, int], pp: Channel, dev: Any
 ) -> tuple[list[Pack], tuple[int, int, int]]:
-    """Returns the packs and `numbers` of this stage; if `packs` is None, metadata and numbers of the first stage."""
+    """Returns `packs` and `numbers`; on stages where `packs` is None, metadata and numbers of the first stage."""
     if pp.size <= 2:
         assert packs is not None
         return packs, numbers
@@ -283,9 +283,9 @@ def broadcast_to_stages(
 
 
 def iterators_over(packs: list[Pack] | None, tp: Channel, stages: Sequence[bool], *, in_list: bool) -> Any:
-    """Returns an iterator over packs, or with `in_list` a list, one per virtual stage; None if the TP rank is above 0.
+    """Returns an iterator over packs, or with `in_list` a list of one iterator per virtual stage.
 
-    Virtual stages that do not need tokens get `METADATA` only.
+    Virtual stages that do not need tokens get `METADATA` only. TP ranks above 0 get None instead of iterators.
     """
     iterators: list[Any] = [None] * len(stages)
     if tp.rank == 0:

@@ -29,8 +29,8 @@ class PackPlan(HasFacts):
         num_ranks: number of dp × cp ranks; rank = dp_rank * cp_size + cp_rank.
         ids: int64[num_subsamples], ids of the sub-samples, pack by pack.
         pack_offsets: int64[num_packs + 1], boundaries of the packs in `ids`.
-        packs: int64[num_microbatches, num_ranks], index of each rank's pack.
-        cp_sizes: int64[num_microbatches, num_ranks], number of ranks in the group of each rank.
+        packs: int64[num_microbatches, num_ranks], index of each rank's pack among all packs.
+        cp_sizes: int64[num_microbatches, num_ranks], number of ranks that share the pack of each rank.
     """
 
     num_ranks: int
@@ -57,12 +57,12 @@ class PackPlan(HasFacts):
         return tuple(tuple(packs[number] for number in row) for row in self.packs.tolist())
 
     def ids_of(self, microbatch: int, rank: int) -> Int64s:
-        """Returns the ids of a rank's sub-samples in a microbatch, in order, as a view."""
+        """Returns the ids of a rank's sub-samples in a microbatch, in the order of the pack, as a view."""
         pack = int(self.packs[microbatch, rank])
         return self.ids[self.pack_offsets[pack] : self.pack_offsets[pack + 1]]
 
     def ids_of_rank(self, rank: int) -> list[Int64s]:
-        """Returns the ids of a rank's sub-samples in each microbatch, as views."""
+        """Returns the ids of a rank's sub-samples: one array per microbatch, a view."""
         return [self.ids_of(microbatch, rank) for microbatch in range(self.num_microbatches)]
 
     def __eq__(self, other: object) -> bool:
@@ -93,14 +93,14 @@ def padded_lengths(lengths: Int64s, *, cp_size: Int64s | int, per_rank: int = 1)
 
 
 def uniform_plan(pack_of: Int64s, *, num_microbatches: int, cp_size: int, dp_size: int) -> PackPlan:
-    """Returns the plan in which the d-th context-parallel group gets pack m × dp_size + d in microbatch m."""
+    """Returns `plan_of` for equal groups: context-parallel group d gets pack m × dp_size + d in microbatch m."""
     numbers = np.arange(num_microbatches * dp_size, dtype=np.int64).reshape(num_microbatches, dp_size)
     packs = numbers.repeat(cp_size, axis=1)
     return plan_of(pack_of, packs, np.full_like(packs, cp_size))
 
 
 def plan_of(pack_of: Int64s, packs: Int64s, cp_sizes: Int64s) -> PackPlan:
-    """Returns the plan that puts sub-sample i into pack `pack_of[i]`; the ids in a pack ascend."""
+    """Returns the plan that puts sub-sample i into pack `pack_of[i]`, in ascending order of the ids."""
     num_packs = int(packs.max()) + 1
     counts = np.bincount(pack_of, minlength=num_packs)
     return PackPlan(
@@ -115,7 +115,7 @@ def plan_of(pack_of: Int64s, packs: Int64s, cp_sizes: Int64s) -> PackPlan:
 def plan_from_groups(groups: Any, *, num_subsamples: int, num_ranks: int, cp_size: int | None) -> PackPlan:
     """Validates the plan of a user's scheduler, `groups[microbatch][rank][i]`, and returns it as a `PackPlan`.
 
-    Ranks with equal lists share a pack: blocks of `cp_size` ranks, or any neighbours if `cp_size` is None.
+    Adjacent ranks with equal lists share a pack: `cp_size` ranks each, or any number if `cp_size` is None.
     """
     ids: list[int] = []
     offsets = [0]

@@ -1,8 +1,8 @@
 """Prefix trees of sequences: packs that store and compute shared prefixes once, balanced over ranks.
 
 A forest is stored as two numbers per sequence, in depth-first order: the length, and the number of tokens shared with
-the previous sequence. Consecutive sequences cost all tokens of the first one and the unshared tokens of the others. So
-a piece of a tree is a range of sequences; splitting a range repeats the prefix that the second half shared.
+the previous sequence. A range of sequences costs all tokens of its first sequence and the unshared tokens of the
+others. Splitting a range repeats the prefix that the second half shares with the first.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _MOST_TOKEN = 2**31
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PrefixForest(HasFacts):
-    """Sequences in depth-first order of their prefix trees.
+    """The prefix trees of sequences, stored in depth-first order of the sequences.
 
     Attributes:
         order: int64[n], the index of each sequence in the input.
@@ -62,7 +62,7 @@ class PrefixForest(HasFacts):
     def of(cls, sequences: Sequence[ArrayLike], position_ids: Sequence[ArrayLike] | None = None) -> PrefixForest:
         """Builds the forest of sequences; a shared prefix has equal tokens at equal positions.
 
-        Trees and branches have the order of their first sequences. Takes time linear in the number of shared tokens.
+        Trees and branches are sorted by their first sequence. Takes time linear in the number of shared tokens.
 
         Example:
             >>> forest = PrefixForest.of([[1, 2, 3], [7, 8], [1, 2, 4, 5]])
@@ -121,7 +121,7 @@ def _with_positions(rows: list[NDArray[Any]], position_ids: Sequence[ArrayLike])
 
 
 def tokens_at_positions(tokens: NDArray[Any], position_ids: NDArray[Any], name: str) -> Int64s:
-    """Combines each token with its position into one integer, int64[length]; equal only if both are equal."""
+    """Combines each token and its position into one integer, int64[length], to compare both at once."""
     if min(tokens.min(), position_ids.min()) < 0 or max(tokens.max(), position_ids.max()) >= _MOST_TOKEN:
         raise ConfigError(f"{name}: tokens and positions must be in [0, 2**31)")
     both: Int64s = tokens.astype(np.int64) | position_ids.astype(np.int64) << 32
@@ -130,12 +130,12 @@ def tokens_at_positions(tokens: NDArray[Any], position_ids: NDArray[Any], name: 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PrefixPack:
-    """Sequences of P tokens in all, in one row of T tokens (torch tensors) that stores shared prefixes once.
+    """Sequences with P tokens in total, as a row of T tokens that stores shared prefixes once. Arrays are tensors.
 
     A token attends to the tokens before it in its own sequences: query q sees key k if
-    tree_in[k] <= tree_in[q] < tree_out[k]. So its hidden state is the same as in each sequence alone. The label of a
-    token may differ between its sequences. A *term* is a token of the row together with one of its labels; there are M.
-    The loss of a term is computed once, weighted by the sum of the weights of the sequences that share it.
+    tree_in[k] <= tree_in[q] < tree_out[k]. So the hidden state of a token is the same as in each sequence alone. The
+    label of a token may differ between its sequences. A *term* is a token of the row with one of its labels; the row
+    has M terms. The loss of a term is computed once, weighted by the sum of the weights of the sequences that share it.
 
     Attributes:
         tokens: int64[T]; 0 in the padding at the end.
@@ -143,15 +143,15 @@ class PrefixPack:
         tree_in: int32[T], index of each token in the whole row.
         tree_out: int32[T], end (exclusive) of the indices of the tokens that attend to the token.
         num_tokens: tokens without padding.
-        path_offsets: int64[num_sequences + 1], boundaries of the sequences in all arrays [P].
+        path_offsets: int64[num_sequences + 1], boundaries of the sequences in the fields of shape [P].
         places: int64[P], index in `tokens` of each token of each sequence.
-        labels: int64[P].
+        labels: int64[P], label of each token of each sequence; 0 where there is no loss.
         loss_weights: float32[P], weight of the loss of each label.
         terms: int64[P], index of the term of each token of each sequence.
         term_places, term_labels: int64[M], index in `tokens` and label of each term.
         term_weights: float32[M], sum of `loss_weights` over the sequences of each term.
         term_numbers: int64[M], index of each term among the terms of the whole row, even in a `part` of it.
-        columns: other values by name, [P, ...].
+        columns: the columns passed to `of`, by name, [P, ...].
         sequences: int64[num_sequences], index of each sequence in the global batch.
     """
 
@@ -245,7 +245,7 @@ class PrefixPack:
 
     @classmethod
     def of_subsamples(cls, samples: Sequence[SubSample], *, multiple: int) -> PrefixPack:
-        """Packs sub-samples of `take_apart` into one row."""
+        """Packs sub-samples, as `take_apart` yields them, into one row; `multiple` as in `of`."""
         tokens, *others = ([one[name].cpu().numpy() for one in samples] for name in DTYPES)
         labels, positions, weights = others
         return cls.of(tokens, labels=labels, loss_weights=weights, position_ids=positions, multiple=multiple)
@@ -258,12 +258,12 @@ class PrefixPack:
         return replace(self, **moved)
 
     def attention_mask(self) -> Any:
-        """Returns bool[T, T], True where the token of the row attends to the token of the column."""
+        """Returns bool[T, T]: element [q, k] is True if token q attends to token k."""
         queries = self.tree_in[:, None]
         return (self.tree_in[None] <= queries) & (queries < self.tree_out[None])
 
     def block_mask(self, *, block_size: int = BLOCK_SIZE) -> Any:
-        """Returns FlexAttention's `BlockMask` of a whole row, equal to the result of `create_block_mask`."""
+        """Returns FlexAttention's `BlockMask` of a whole row, as `create_block_mask` would."""
         torch = require("torch", extra="torch")
         from torch.nn.attention.flex_attention import BlockMask
 
@@ -290,7 +290,7 @@ class PrefixPack:
         )
 
     def part(self, *, cp_size: int, cp_rank: int, block_size: int = BLOCK_SIZE) -> PrefixPack:
-        """Returns a context-parallel rank's part of the row: token blocks, balanced by attention work, and their terms.
+        """Returns a context-parallel rank's blocks of tokens, balanced by attention work, with the terms of the tokens.
 
         The row's length must be a multiple of cp_size × block_size. `tree_in` are the indices of the rank's tokens in
         the whole row; for attention, each rank must gather the keys and values of the whole row.
@@ -322,7 +322,7 @@ class PrefixPack:
         return self.term_log_probs(logits)[self.terms]
 
     def loss(self, logits: Any) -> Any:
-        """Returns the weighted cross entropy, summed over all sequences, a scalar; add up the losses of all parts."""
+        """Returns the weighted cross entropy, summed over terms, a scalar; add up the losses of all parts of a row."""
         return -(self.term_log_probs(logits) * self.term_weights).sum()
 
     def split(self, values: Any) -> tuple[Any, ...]:
@@ -472,14 +472,14 @@ def pack_prefixes(
 
 
 class PrefixTreeScheduler(CostBalancedScheduler):
-    """A scheduler that plans packs of equal cost, in which shared prefixes are computed once.
+    """A scheduler that plans packs of nearly equal cost, in which shared prefixes are computed once.
 
     Trees that fit a pack stay whole, unless ranks then have unequal work; splits repeat as few tokens as possible.
     Sequences that share nothing are packed as with `cost_balanced`.
 
-    As "prefix_trees" in `wrap_data_iterator`, it yields a `PrefixPack` per microbatch. Every rank that needs packs
-    passes an iterator, with the same data in a tensor-parallel group and on all stages; with `wrap_dataset` each rank
-    reads the whole global batch. The arguments are the same as in `BasePackingScheduler`, without `max_num_seqs`.
+    With "prefix_trees", `wrap_data_iterator` yields a `PrefixPack` per microbatch. Every rank that needs packs passes
+    an iterator, with equal data on all ranks of a tensor-parallel group and on all stages; with `wrap_dataset` each
+    rank reads the whole global batch. The arguments are those of `BasePackingScheduler` except `max_num_seqs`.
     """
 
     def plan_forest(self, forest: PrefixForest) -> PackPlan:
@@ -536,7 +536,7 @@ class PrefixTreeScheduler(CostBalancedScheduler):
             limit = min(limit * 2 // 3, costs.total // (fewest * multiple))
 
     def _packed(self, costs: _ForestCosts, begins: Int64s) -> tuple[Int64s, int] | None:
-        """Packs the sequence ranges that start at `begins`; returns each range's pack, and the microbatch count."""
+        """Packs ranges of sequences that start at `begins`; (pack of each range, number of microbatches), or None."""
         tokens = np.add.reduceat(costs.lengths - costs.shared, begins) + costs.shared[begins]
         weights = np.add.reduceat(costs.alone - costs.prefix, begins) + costs.prefix[begins]
         order = np.lexsort((-weights, -tokens))
@@ -556,7 +556,7 @@ class PrefixTreeScheduler(CostBalancedScheduler):
         return pack_of, packing.num_microbatches
 
     def run_in(self, place: Place, data_iterator: Any, num_microbatches: int, config: object) -> Wrapped:
-        """Returns the result of `run`, whose iterator yields a `PrefixPack` per microbatch."""
+        """Does the work of `run`; the iterator in the result yields a `PrefixPack` per microbatch."""
         settings = PackingConfig.of(config)
         if isinstance(data_iterator, list):
             data_iterator = next((one for one in data_iterator if one is not None), None)
@@ -603,7 +603,7 @@ def keys_of(samples: Sequence[SubSample]) -> list[Int64s]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ForestCosts:
-    """The sequences of a `PrefixForest`, with integer costs: `alone` of all tokens, `prefix` of the shared ones."""
+    """The sequences of a `PrefixForest` with integer costs: `alone` of the sequence, `prefix` of its shared tokens."""
 
     lengths: Int64s
     shared: Int64s

@@ -1,7 +1,7 @@
 """The packing schedulers by name, and the two functions that a training loop calls.
 
 `wrap_data_iterator` exchanges the items of data iterators between ranks. With `wrap_dataset`, every rank knows all
-lengths, plans the whole global batch and reads only its own part. The packs are bit-for-bit the same.
+lengths, plans the whole global batch and reads only its own part. Both functions make the same packs, bit for bit.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from tokenloom.packing.prefixes import PrefixForest, PrefixTreeScheduler, keys_o
 
 
 class DpBalancedScheduler(BasePackingScheduler):
-    """A scheduler that fills packs in order, regardless of cost, like Megatron's.
+    """A scheduler that fills packs in the order of the sub-samples, regardless of cost, like Megatron's `dp_balanced`.
 
     To make the number of packs a multiple of `dp_size` (times `microbatch_group_size_per_vp_stage`), single sub-samples
-    at the end of the last packs move into packs of their own. (Megatron's releases up to 0.19 never move one
-    from the first pack, so they raise for batches that its development branch and this class can plan.)
+    at the end of the last packs move into packs of their own. (Megatron's releases up to 0.19 move none from the first
+    pack, so they raise for batches that Megatron's development branch and this class can plan.)
 
     Example:
         >>> DpBalancedScheduler(8, cp_size=1, dp_size=2).plan([5, 3, 4, 4, 6]).assignments
@@ -85,7 +85,7 @@ def make_scheduler(
     schedulers: Mapping[str, type[BasePackingScheduler]] = scheduler_map,
     name: str | None = None,
 ) -> BasePackingScheduler:
-    """Creates the scheduler called `name` in `schedulers`; for None, the one set in `config`."""
+    """Creates the scheduler called `name` in `schedulers`; if `name` is None, the scheduler that `config` names."""
     settings = PackingConfig.of(config)
     name = settings.sequence_packing_scheduler if name is None else name
     if name not in schedulers:
@@ -105,7 +105,7 @@ def wrap_data_iterator(data_iterator: Any, config: object, num_microbatches: int
     that work on it and padded to a multiple of 2 × the number of these ranks. The global batch stays the same.
 
     `config` selects a scheduler from `scheduler_map`. The scheduler's method `get_groups_and_subsamples` plans the
-    packs; its method `run` does all of the work.
+    packs; its method `run` does all of the work, planning included.
 
     Args:
         data_iterator: yields mappings with tokens, labels, loss_mask, position_ids, original_seq_len and
@@ -119,7 +119,7 @@ def wrap_data_iterator(data_iterator: Any, config: object, num_microbatches: int
     Returns:
         (iterator, number of microbatches, sum of lengths, sum of squared lengths); lengths exclude padding. The
         iterator yields one pack per microbatch: tokens, labels, position_ids int64[T], loss_mask float32[T], cu_seqlens
-        and cu_seqlens_padded int32[n + 1], max_seqlen; on stages without tokens the last three only. With virtual
+        and cu_seqlens_padded int32[n + 1], max_seqlen; stages without tokens have the last three only. With virtual
         stages, a list of iterators; on tensor-parallel ranks above 0, None.
 
     Raises:
@@ -137,16 +137,16 @@ def wrap_data_iterator(data_iterator: Any, config: object, num_microbatches: int
 
 
 class SizedDataset(Protocol):
-    """The protocol of datasets that know the lengths of their samples without reading them; the same on every rank."""
+    """A dataset that knows the lengths of its samples without reading them; equal on every rank."""
 
     def __len__(self) -> int:
         """Returns the number of samples."""
 
     def lengths(self, positions: Int64s, /) -> Int64s:
-        """Returns the `original_seq_len` of samples, int64[num_positions]."""
+        """Returns the `original_seq_len` of the sample at each position, int64[num_positions]."""
 
     def padded_lengths(self, positions: Int64s, /) -> Int64s:
-        """Returns the `padded_seq_len` of samples, int64[num_positions]."""
+        """Returns the `padded_seq_len` of the sample at each position, int64[num_positions]."""
 
     def __getitem__(self, position: int, /) -> Mapping[str, Any]:
         """Returns one sample, as an item for `wrap_data_iterator`; called only on ranks that work on the sample."""
@@ -166,7 +166,7 @@ def wrap_dataset(
     error with the cause.
 
     Args:
-        dataset: returns lengths on every rank, and samples on rank 0 of each tensor-parallel group of stages with
+        dataset: read for lengths on every rank, and for samples on rank 0 of each tensor-parallel group of stages with
             tokens. With "prefix_trees", every rank reads the whole global batch.
         positions: int64[num_microbatches * dp size * micro_batch_size], the positions of the global batch in the order
             of the run, the same on every rank.
