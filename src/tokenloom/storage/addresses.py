@@ -24,7 +24,7 @@ STORES: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ObjectAddress:
-    """An address: scheme (one of `STORES`), bucket (`az`: container, `http(s)`: host, `msc`: profile), and key."""
+    """The address of an object or folder: scheme, bucket (`az`: container, `http(s)`: host, `msc`: profile), key."""
 
     scheme: str
     bucket: str
@@ -59,12 +59,12 @@ def can_be_path(text: str) -> bool:
 
 
 def is_remote(path: str) -> bool:
-    """Returns whether a path is the address of an object."""
+    """Returns whether a path is the address of an object, not a local path."""
     return "://" in path
 
 
 def parse_address(path: str, *, is_folder: bool = False) -> ObjectAddress:
-    """Parses an address; `ConfigError` if it is invalid. With `is_folder`, the key may be empty (the whole bucket)."""
+    """Parses an address; `ConfigError` if it is invalid. With `is_folder`, an empty key means the whole bucket."""
     path = admit(path)
     scheme, _, rest = path.partition("://")
     bucket, _, key = rest.partition("/")
@@ -89,7 +89,7 @@ def short_hash(*parts: object) -> str:
 
 
 def relative_name(path: str, *, owner: str) -> str:
-    """Returns the name to write for `path` in the file `owner`: relative if it is below the owner's folder."""
+    """Returns the name that the file `owner` records for `path`: relative to the folder of `owner` if below it."""
     if is_remote(owner):
         folder = owner.rpartition("/")[0] + "/"
         if not is_remote(path):
@@ -103,7 +103,7 @@ def relative_name(path: str, *, owner: str) -> str:
 
 
 def path_of_name(name: str, *, owner: str) -> str:
-    """Returns the path for a name read from the file `owner`; `ValueError` if a remote owner refers to a local file."""
+    """Returns the path for a name in the file `owner`; `ValueError` if a remote `owner` refers to a local file."""
     if is_remote(name):
         return admit(name)
     if is_remote(owner):
@@ -129,16 +129,16 @@ class ObjectClient(Protocol):
         """Returns bytes [start, stop) as a buffer; `ReplacedObjectError` if the object has another version."""
 
     def upload(self, address: ObjectAddress, path: str) -> None:
-        """Uploads a local file atomically."""
+        """Uploads the local file `path` atomically as the object `address`."""
 
     def delete(self, address: ObjectAddress) -> None:
         """Removes an object if it exists."""
 
     def keys(self, address: ObjectAddress) -> list[str]:
-        """Returns the keys of the objects directly in a folder."""
+        """Returns the keys of the objects directly in the folder `address`."""
 
     def objects(self, address: ObjectAddress) -> dict[str, ObjectVersion]:
-        """Returns the versions of all objects below a folder at any depth, by key."""
+        """Returns the versions of all objects at any depth below the folder `address`, by key."""
 
 
 def make_client(address: ObjectAddress, settings: ObjectStorageSettings) -> ObjectClient:

@@ -28,7 +28,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 
 @contextmanager
 def storage_errors(action: str, path: str) -> Iterator[None]:
-    """Turns an `OSError` in the block into a `StorageError` with the action and the path."""
+    """Converts an `OSError` in the `with` block to a `StorageError` that names the action and the path."""
     try:
         yield
     except TokenloomError:  # which may be an `OSError`, too
@@ -40,11 +40,11 @@ def storage_errors(action: str, path: str) -> Iterator[None]:
 
 
 class PendingFile:
-    """A file that is written under a hidden name beside its final one; `publish` renames it atomically.
+    """A file that is written under a hidden name in its final folder; `publish` renames it atomically.
 
     An exception, `discard` or garbage collection before `publish` removes the file; only a `kill -9` leaves a hidden
-    `.NAME.PROCESS-….tmp` file. Of two writers of one path, the last to publish wins. A `durable` file survives a loss
-    of power once published. `durable=False` omits the slow `fsync`, for files that readers check and can rebuild.
+    `.NAME.PROCESS-….tmp` file. Of two writers of one path, the last to publish wins. A published file survives a loss
+    of power, except with `durable=False`, which omits the slow `fsync` for files that readers check and can rebuild.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
@@ -84,7 +84,7 @@ class PendingFile:
             self.stream.write(data)
 
     def sync(self) -> None:
-        """Flushes the file and, if it is durable, syncs it, under its hidden name."""
+        """Flushes the hidden file and, if it is durable, syncs it."""
         if self._stream is None and self._hidden_path is not None:  # sealed
             return
         with storage_errors("write", self.path):
@@ -93,7 +93,7 @@ class PendingFile:
                 os.fsync(self.stream.fileno())
 
     def seal(self) -> None:
-        """Syncs and closes the file under its hidden name."""
+        """Syncs and closes the hidden file without publishing it."""
         self.sync()
         if self._stream is not None:
             with storage_errors("write", self.path):
@@ -147,7 +147,7 @@ def publish_bytes(path: str, data: bytes, *, durable: bool = False) -> None:
 
 
 def remove_pending(prefixes: Iterable[str], *, process: int | str) -> None:
-    """Removes the hidden files that the dead `process` (its ID) wrote at `prefixes`; skips folders with a journal."""
+    """Removes hidden files of a dead process (by ID) for paths that start with `prefixes`, if there is no journal."""
     split = map(os.path.split, prefixes)
     starts = tuple(os.path.join(folder or ".", f".{name}") for folder, name in split)
     for folder in {os.path.dirname(start) for start in starts}:

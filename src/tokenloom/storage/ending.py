@@ -1,7 +1,7 @@
 """Handles background work while the interpreter ends.
 
-Executors refuse new work then, and the interpreter waits for running work. A daemon thread that submits work, or waits
-for a cancelled future, must block until the process has ended; any other thread gets an error.
+While it ends, executors refuse new work, and the interpreter waits for running work. A daemon thread that submits work
+or waits for a cancelled future must block until the process has ended; any other thread gets an error.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def submit(executor: Executor, function: Callable[[], T]) -> Future[T]:
 
 
 def interruptible(call: Callable[[], T]) -> T:
-    """Makes a call that blocks outside of Python; the main thread can still handle signals meanwhile."""
+    """Returns `call()`, which may block outside of Python; meanwhile the main thread can still handle signals."""
     return run_in_thread(call).result() if threading.current_thread() is threading.main_thread() else call()
 
 
@@ -57,7 +57,7 @@ def run_in_thread(call: Callable[[], T]) -> Future[T]:
 
 @contextmanager
 def daemons_stopped() -> Iterator[None]:
-    """Blocks a daemon thread forever if it fails because the interpreter is ending; it must hold no lock."""
+    """Blocks a daemon thread forever if the `with` block fails because the interpreter is ending; hold no lock."""
     try:
         yield
     except (StorageError, CancelledError):

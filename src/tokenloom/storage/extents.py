@@ -33,7 +33,7 @@ _NUM_PIECES = 8  # number of pieces hashed per file; a few suffice, as different
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedFile:
-    """The record of a file (size, modification time, sampled hash) or of an object (size, etag)."""
+    """What identifies an unchanged file (size, modification time, sampled hash) or object (size, etag)."""
 
     path: str
     num_bytes: int
@@ -43,7 +43,7 @@ class RecordedFile:
 
 
 def record_file(path: str, *, version: FileVersion | None = None) -> RecordedFile:
-    """Returns the record of a file or object as it is now; reads 4 KiB of a file, which must have the `version`."""
+    """Returns the record of a file or object as it is now; reads 4 KiB of a file, which must have a given `version`."""
     if is_remote(path):
         remote = RemoteFile(path).version
         return RecordedFile(path=path, num_bytes=remote.num_bytes, etag=remote.etag)
@@ -56,14 +56,14 @@ def record_file(path: str, *, version: FileVersion | None = None) -> RecordedFil
 
 @dataclass(frozen=True)
 class Extents:
-    """Byte ranges of parts, which may have gaps between them: `starts` (ascending) and `sizes`, int64[num_parts]."""
+    """The byte ranges of parts (files or objects) in one whole: `starts`, ascending, and `sizes`, int64[num_parts]."""
 
     starts: Integers
     sizes: Integers
 
     @classmethod
     def aligned(cls, sizes: Sequence[int], *, alignment: int) -> Extents:
-        """Places parts at multiples of the alignment; an empty part starts at the end of the part before it."""
+        """Places parts in order at multiples of `alignment`; an empty part starts at the end of the part before it."""
         starts, stop = [], 0
         for size in sizes:
             start = -(-stop // alignment) * alignment if size else stop
@@ -77,7 +77,7 @@ class Extents:
 
     @property
     def num_bytes(self) -> int:
-        """The size in bytes, including gaps."""
+        """The size of the whole in bytes, including gaps."""
         return int(self.starts[-1] + self.sizes[-1]) if len(self.starts) else 0
 
     @cached_property
@@ -117,11 +117,11 @@ class Extents:
 
 
 class ExtentSource(ByteSource):
-    """A `ByteSource` that joins files and objects into one range of bytes, each at its range in `extents`.
+    """A `ByteSource` that joins `files`, files and objects, into one range of bytes; file i is part i of `extents`.
 
     Local files are compared with their records and mapped into one range of addresses on the first read; starts in
-    `extents` must be multiples of the page size. Each file takes two mappings and no descriptor. If `mmap` is False, or
-    one part is an object, each part is opened and compared on its first read. `recorded_in` is the path of the file
+    `extents` must be multiples of the page size. Each file takes two mappings and no descriptor. If `mmap` is False or
+    any part is an object, each part is opened and compared on its first read. `recorded_in` is the path of the file
     that contains the records, for messages.
     """
 
@@ -206,7 +206,7 @@ class ExtentSource(ByteSource):
                 yield error.message
 
     def source(self, part: int) -> ByteSource:
-        """Returns the source of the part with index `part`, after comparing it with its record."""
+        """Returns the file or object with index `part`; compares a file with its record first."""
         if (source := self._sources.get(part)) is None:
             source = self._sources[part] = self._open(self.files[part])
         return source

@@ -91,14 +91,14 @@ def from_members(kind: type[T], members: Any, name: str = "") -> T:
 
 
 def from_versioned(kind: type[T], members: Any, version: int) -> T:
-    """Calls `from_members` after checking the member `version`."""
+    """Calls `from_members` after checking that the object's member "version" equals `version`."""
     if type(members) is dict and (found := members.get("version")) != version:
         raise _wrong(found, "version", str(version))
     return from_members(kind, members)
 
 
 def versioned_members_of(record: Any, version: int) -> dict[str, Any]:
-    """Returns a dataclass as a JSON object with a `version`, for `from_versioned`."""
+    """Returns a dataclass as a JSON object that `from_versioned` can read."""
     return {"version": version, **members_of(record)}
 
 

@@ -44,7 +44,7 @@ class ByteSource(Protocol):
 
     @property
     def mapped(self) -> Bytes | None:
-        """All bytes as a read-only view, uint8[num_bytes]; None if they are not mapped into memory."""
+        """All bytes as a read-only view, uint8[num_bytes]; None if the source is not mapped into memory."""
         return None
 
     def read(self, offset: int, length: int) -> Bytes:
@@ -56,7 +56,7 @@ class ByteSource(Protocol):
 
 
 def map_file(path: str) -> Bytes:
-    """Maps a file: a read-only view, uint8[size]. Holds no descriptor; the mapping lives as long as its views."""
+    """Maps a file; returns a read-only view, uint8[size], which keeps the mapping alive. Holds no descriptor."""
     return map_version(path)[0]
 
 
@@ -78,8 +78,8 @@ def map_version(path: str) -> tuple[Bytes, FileVersion]:
 class MappedFile(ByteSource):
     """A file mapped into memory on the first read, or `at_once`. Reads are views; all processes share the page cache.
 
-    Raises a `ChangedFileError` if the file to map is not the one that was opened. Once mapped, the file may be renamed
-    or replaced. A truncated file reads as zeros, which a `kernels.Watch` detects.
+    Raises a `ChangedFileError` if the file was replaced between opening and mapping. Once mapped, it may be renamed or
+    replaced. A truncated file reads as zeros, which a `kernels.Watch` detects.
     """
 
     def __init__(self, path: str, *, at_once: bool = False) -> None:
@@ -182,7 +182,7 @@ def spread_evenly(count: int, most: int) -> Integers:
 
 
 def sampled_hash(source: ByteSource | Bytes, *, num_pieces: int = 32) -> str:
-    """Returns the SHA-256 of pieces of 512 bytes, evenly spread from start to end; of all bytes if these are fewer."""
+    """Returns the SHA-256 of `num_pieces` evenly spread pieces of 512 bytes, or of all bytes of a smaller source."""
     num_bytes = len(source) if isinstance(source, np.ndarray) else source.num_bytes
     offsets, lengths = [0], [num_bytes]
     if num_bytes > num_pieces * _PIECE_BYTES:
@@ -211,8 +211,8 @@ def copy_range(
 ) -> None:
     """Copies bytes [offset, offset + length) of the file `path` to the current position of the descriptor `target`.
 
-    Copies in the kernel, or through a buffer where the kernel cannot. Unless `version` is None, the source must have it
-    before and after (`ChangedFileError`). `target_path` is for messages. `write_back` starts writing to the disk at
+    Copies in the kernel, or through a buffer where the kernel cannot. `ChangedFileError` if the source has another
+    version than `version` before or after. `target_path` is for messages. `write_back` starts writing to the disk at
     once, so that a later `fsync` takes less time. `advance` receives the number of bytes copied since its last call.
     """
     with storage_errors("open", path):
@@ -238,7 +238,7 @@ def copy_range(
 
 
 def _copy_some(source: int, target: int, offset: int, most: int) -> int:
-    """Copies at most `most` bytes; returns the number copied, which is 0 only at the end of the source."""
+    """Copies up to `most` bytes from `offset`; returns the number of bytes copied, 0 only at the end of the source."""
     try:
         if count := os.copy_file_range(source, target, min(_COPY_BYTES, most), offset):
             return count
@@ -253,7 +253,7 @@ def _copy_some(source: int, target: int, offset: int, most: int) -> int:
 
 
 def write_durably(target: IO[bytes], *parts: memoryview) -> None:
-    """Writes all parts into an empty file and syncs it; the disk writes while bytes are copied."""
+    """Writes all parts into an empty file and syncs it; the disk starts to write before all parts are copied."""
     offset = 0
     for part in parts:
         for start in range(0, len(part), _WRITE_BYTES):

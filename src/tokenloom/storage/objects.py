@@ -82,10 +82,10 @@ class Chunk(Generic[T]):
 
 
 class ReadAhead(Generic[T]):
-    """A queue that prefetches announced chunks until they are read. Thread-safe.
+    """A queue that prefetches the chunks of announced reads, and keeps them until they are read. Thread-safe.
 
-    Fetched chunks and chunks in flight take at most `budget_bytes`, except a chunk that a reader waits for. At most
-    `concurrency` chunks are in flight at once. `submit` runs a fetch in the background.
+    Chunks that are fetched or in flight take at most `budget_bytes`, and at most `concurrency` chunks are in flight. A
+    chunk that a reader waits for starts regardless of these limits. `submit` runs a fetch in the background.
     """
 
     def __init__(self, submit: Callable[[Callable[[], T]], Future[T]], *, budget_bytes: int, concurrency: int) -> None:
@@ -107,7 +107,7 @@ class ReadAhead(Generic[T]):
         return len(self._held)
 
     def announce(self, uses: Sequence[tuple[Hashable, Hashable]], make: Callable[[Hashable], Chunk[T]]) -> None:
-        """Announces reads as (read key, chunk name), in read order; `make(name)` creates a chunk on its first use."""
+        """Announces reads as (read key, chunk name), in read order; calls `make(name)` for each new chunk name."""
         with self._lock:
             self._turn += 1
             for key, name in uses:
@@ -124,10 +124,10 @@ class ReadAhead(Generic[T]):
         return key in self._announced
 
     def use(self, keys: Sequence[Hashable], start: int = 0) -> tuple[list[T], bool]:
-        """Returns (values of the announced reads `keys[start]`, `keys[start + 1]`, ..., whether a read had to wait).
+        """Reads the announced `keys[start]`, `keys[start + 1]`, ...; returns (values, whether a read had to wait).
 
-        The list is empty if `keys[start]` was not announced. It ends before a later read that is not announced or not
-        fetched yet, and after the last use of a chunk, so that a caller holds at most one dropped chunk.
+        There are no values if `keys[start]` was not announced. Values end before a later read that was not announced or
+        is not fetched yet, and after the last use of a chunk, so that a caller holds at most one dropped chunk.
         """
         found: list[T] = []
         waited = is_last = False
@@ -214,7 +214,7 @@ class ReadAhead(Generic[T]):
 
 
 def merge_ranges(offsets: Integers, lengths: Integers, *, most_bytes: int) -> list[tuple[int, int, list[int]]]:
-    """Merges nearby byte ranges into requests of at most `most_bytes`: (start, stop, indices of ranges), by start."""
+    """Merges nearby byte ranges up to `most_bytes` each; returns (start, stop, indices of ranges), sorted by start."""
     requests: list[tuple[int, int, list[int]]] = []
     order = np.argsort(offsets, kind="stable")
     for number, start, length in zip(order.tolist(), offsets[order].tolist(), lengths[order].tolist(), strict=True):
@@ -230,7 +230,7 @@ def merge_ranges(offsets: Integers, lengths: Integers, *, most_bytes: int) -> li
 
 
 def own_folder(path: str, *, hint: str) -> str:
-    """Creates a folder if missing; returns its path. `StorageError` for a link or a folder that others may write to."""
+    """Creates a folder if missing; returns `path`. `StorageError` for a link or a folder that other users may write."""
     with storage_errors("create", path):
         os.makedirs(path, mode=0o700, exist_ok=True)
         found = os.lstat(path)
@@ -242,9 +242,9 @@ def own_folder(path: str, *, hint: str) -> str:
 
 @contextmanager
 def filling(path: str) -> Iterator[tuple[int, str] | None]:
-    """Yields (descriptor, path) of a locked part file to fill and rename to `path`; removes it if it is not renamed.
+    """Yields (descriptor, path) of a locked temporary file to fill and rename to `path`; else removes it at the end.
 
-    Yields None if another process was faster: then check again whether `path` exists.
+    Yields None if another process was faster; the caller must then check again whether `path` exists.
     """
     part = f"{path}.part"
     descriptor = atomic.open_for_lock(part, os.O_RDWR | os.O_CREAT)
@@ -262,8 +262,8 @@ def filling(path: str) -> Iterator[tuple[int, str] | None]:
 class BlockCache:
     """Blocks of objects in a folder that all threads and processes of a node share.
 
-    A block is a mapped file with its bytes and their CRC-32, so an evicted block remains readable. A lock lets only one
-    process fetch a block. The budget does not count blocks that are being filled.
+    A block is a file with bytes of an object and their CRC-32. Readers map it, so they can still read it after it was
+    evicted. A lock lets only one process fetch a block. The budget does not count blocks that are being filled.
     """
 
     def __init__(self, folder: str, *, budget_bytes: int) -> None:
@@ -343,7 +343,7 @@ class ObjectStorage:
 
     @cached_property
     def folder(self) -> str:
-        """The cache folder for objects that only this user may write; created on first use."""
+        """The cache folder for objects, created on first use; only this user may write to it."""
         own = os.path.join(self._cache_path, f"objects-{os.geteuid()}")
         return own_folder(own, hint="set another folder as the cache of object storage")
 
@@ -358,7 +358,7 @@ class ObjectStorage:
         return BlockCache(self.subfolder("blocks"), budget_bytes=self.settings.cache_bytes)
 
     def share(self, num_processes: int) -> None:
-        """Limits read-ahead memory and concurrency to this process's share, with `num_processes` readers per rank."""
+        """Limits prefetched bytes and concurrency to this process's share of a node with `num_processes` per rank."""
         num_ranks = os.environ.get("LOCAL_WORLD_SIZE", "")  # set by launchers such as torchrun
         num_processes *= max(1, int(num_ranks)) if num_ranks.isdecimal() else 1
         self.ahead.budget_bytes = self.settings.read_ahead_bytes // num_processes
@@ -455,7 +455,7 @@ def object_storage(settings: ObjectStorageSettings) -> ObjectStorage:
 
 
 def share_budgets(num_processes: int) -> None:
-    """Calls `ObjectStorage.share` for all storages of this process, one of `num_processes` readers of a rank."""
+    """Limits all storages of this process to its share: it is one of `num_processes` reading processes of a rank."""
     global _num_sharers
     with _STORAGES_LOCK:
         _num_sharers = num_processes
@@ -483,7 +483,7 @@ os.register_at_fork(after_in_child=_begin_in_child)
 
 
 class RemoteFile(ByteSource):
-    """One version of an object, by default the current one. Picklable: a copy reads the same version."""
+    """One version of an object, by default the current version. An unpickled copy reads the same version."""
 
     def __init__(
         self, path: str, settings: ObjectStorageSettings | None = None, version: ObjectVersion | None = None
@@ -513,7 +513,7 @@ class RemoteFile(ByteSource):
         return next(self.read_many([offset], [length]))
 
     def read_many(self, offsets: Sequence[int], lengths: Sequence[int]) -> Iterator[Bytes]:
-        """Yields the bytes of many ranges, in argument order; those not announced are fetched concurrently."""
+        """Yields the bytes of many ranges, in argument order; fetches ranges that were not announced concurrently."""
         for offset, length in zip(offsets, lengths, strict=True):
             if offset < 0 or length < 0 or offset + length > self.num_bytes:
                 raise out_of_range(self.path, offset, length, self.num_bytes)
@@ -534,10 +534,10 @@ class RemoteFile(ByteSource):
             number += len(parts)
 
     def will_need(self, offsets: Integers, lengths: Integers, *, blocks: Ranges | None = None) -> None:
-        """Announces reads in read order; later, read exactly the announced ranges.
+        """Announces later reads of exactly these ranges, in this order, so that they are prefetched.
 
-        `blocks` has the start and the stop of a block around each range: then whole blocks are fetched into the cache
-        of the node. None fetches only the ranges.
+        `blocks` has the start and the stop of a block around each range; whole blocks are then fetched into the cache
+        of the node. If `blocks` is None, only the ranges are fetched.
         """
         used, load = np.flatnonzero(lengths), self._fetch
         keys = [(self.name, *each) for each in zip(offsets[used].tolist(), lengths[used].tolist(), strict=True)]

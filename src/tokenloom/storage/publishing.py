@@ -8,9 +8,9 @@ A journal beside the group, `.NAME.replacing` for the key file NAME, makes sever
 4. The other new files are renamed, and old files without a successor are removed.
 5. The new key file is renamed, and the journal is removed.
 
-Several groups share the journal of the first group, in three steps: it is written without files; each other group gets
-a journal that refers to the first group; the first journal is written again with all files. All groups complete a step
-before any group takes the next one. The journal of the first group is removed last.
+With several groups, step 2 has three parts: the first group gets a journal without files; each other group gets a
+journal that refers to the first group; the first journal is written again, with the files of all groups. All groups
+complete a step before any group begins the next step. The journal of the first group is removed last.
 
 A failure or crash before 2 leaves the old group. After 2, the next process that writes or opens the group continues
 (`recover`). So a reader finds the old group, no group, or the new group, but never a mixture.
@@ -50,7 +50,7 @@ _BRIEF_SECONDS = 1.0  # longest wait of a writer for a lock; readers that recove
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileGroup:
-    """Files that are published together; readers open the key file first, and nothing without it.
+    """Files that are published together; readers open the key file first, and no other file without it.
 
     `files` are new and unpublished, the key file last. `names` are the final paths of all files that an old or new
     version of the group may have; publishing removes those files that exist and that `files` does not replace.
@@ -63,7 +63,7 @@ class FileGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """The journal that makes a replacement of groups atomic; groups other than `first` have one with only `first`.
+    """The journal that makes a replacement of groups atomic; journals of groups other than `first` only name `first`.
 
     `new` maps final paths to hidden names; it is empty until all groups have journals. `gone` are old files to remove.
     """
@@ -85,12 +85,12 @@ class Journal:
 def publish_together(groups: Sequence[FileGroup], *, replace: bool, locked: Collection[str] = ()) -> None:
     """Publishes the files of all groups and removes the old ones; a failure or crash leaves all old or all new groups.
 
-    Existing files are replaced only with `replace`. `locked` has the keys of groups that the caller has locked,
-    including the first; other groups are locked until their journals, which exclude other writers too, are written.
+    Existing files are replaced only with `replace`. `locked` has the keys of the groups that the caller has locked, at
+    least the first of several. Other groups are locked until their journals exist, which also exclude other writers.
 
     Raises:
         OutputExistsError, OutputBusyError: a file exists and `replace` is False; another process is writing a group.
-        StorageError: writing failed. The old files were kept or, if a note says so, the new ones appear when opened.
+        StorageError: writing failed. The old files remain or, if a note says so, the new files appear when opened next.
     """
     if not groups:
         return
@@ -137,7 +137,7 @@ def _check_complete(journal: Journal, *, has_begun: bool = False) -> None:
 
 
 def _end_failed(first: str, keys: Sequence[str], old_keys: Sequence[str]) -> Literal["old", "new", "begun"]:
-    """Finishes a failed replacement ("new"), or withdraws it if no file was moved ("old"); "begun" if neither works."""
+    """Finishes a failed replacement ("new"), or withdraws it before any rename ("old"); "begun" if neither works."""
     try:
         if (journal := _read_journal(first)) is not None:
             with suppress(OSError):
@@ -168,7 +168,7 @@ def _replaced(group: FileGroup, *, replace: bool) -> list[str]:
 
 
 def _finish(journal: Journal, *, durable: bool = True) -> None:
-    """Takes steps 3 to 5 of a replacement; can be repeated after a failure. The caller has locked the first group."""
+    """Takes steps 3 to 5 (see the module); can be repeated after a failure. The caller must lock the first group."""
     others = other_folders(journal.first, [*journal.new, *journal.gone])
     folders = [os.path.dirname(journal.first) or ".", *others]
     between = folders if others else []
@@ -240,7 +240,7 @@ def _read_journal(key: str) -> Journal | None:
 
 
 def canonical_name(path: str) -> str:
-    """Returns a path with all links in its folder resolved; the file itself may be a link."""
+    """Returns a path with all links in its folder resolved, but not the file itself if that is a link."""
     folder, name = os.path.split(path)
     return os.path.join(os.path.realpath(folder), name)
 
@@ -251,7 +251,7 @@ def remove_file(path: str) -> None:
 
 
 def recover(key: str) -> bool:
-    """Finishes a replacement whose process died, or waits up to 30 s for a running one; False without a journal."""
+    """Finishes the replacement of a dead process, or waits up to 30 s for a running one; False if there is none."""
     if is_remote(key) or not os.path.lexists(journal_path(key)):
         return False
     deadline = time.monotonic() + _PATIENCE_SECONDS
@@ -269,7 +269,7 @@ def recover(key: str) -> bool:
 
 
 def tidy(key: str) -> None:
-    """Recovers a group, and removes what else a dead writer left; does nothing if a writer is running."""
+    """Recovers a group and removes other leftovers of dead writers; does nothing while a writer holds the lock."""
     if not is_remote(key) and any(map(os.path.lexists, (journal_path(key), hidden_path(key, "lock")))):
         with suppress(OutputBusyError):
             OutputLock(key).release()
@@ -278,7 +278,7 @@ def tidy(key: str) -> None:
 class OutputLock(AbstractContextManager["OutputLock"]):
     """A lock that excludes other writers of a group until it is released; taking it also recovers the group.
 
-    `OutputBusyError` if another writer, in this or another process, holds the lock. It excludes nobody in object
+    `OutputBusyError` if another writer, in this or another process, holds the lock. The lock excludes nobody in object
     storage or, with a warning, on a filesystem without locks. Garbage collection releases it; a fork does not.
     """
 
@@ -346,7 +346,7 @@ def _owner(descriptor: int) -> str:
 
 
 def _sign(descriptor: int, key: str) -> None:
-    """Writes process and host into a lock file, for messages; first removes files of a holder that died here."""
+    """Writes process and host into a lock file, for messages; removes files of an earlier holder that died here."""
     host = socket.gethostname()
     with suppress(OSError):  # the disk may be full, and leftovers only take space
         found = re.fullmatch(rf"process ([0-9]+) on {re.escape(host)}", _owner(descriptor))
@@ -375,7 +375,7 @@ def make_folder_of(path: str) -> None:
 
 
 def write_report(path: str, data: bytes, *, overwrite: bool) -> bool:
-    """Writes a file atomically; returns False if it already has these bytes. Other bytes need `overwrite`."""
+    """Writes a file atomically; returns False if it has these bytes already. Replaces other bytes if `overwrite`."""
     if os.path.lexists(path):
         with storage_errors("open", path), open(open_regular(path), "rb") as stream:
             if stream.read(len(data) + 1) == data:

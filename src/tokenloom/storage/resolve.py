@@ -57,7 +57,7 @@ def read_start(path: str, num_bytes: int, *, settings: ObjectStorageSettings | N
 
 
 def _called(folder: str, method: str, settings: ObjectStorageSettings | None = None, *, is_folder: bool = True) -> Any:
-    """Calls `method` of the client for the address `folder`; returns the parsed address and the result."""
+    """Calls `method` of the client with the address `folder`; returns (parsed address, result of the call)."""
     address = parse_address(folder, is_folder=is_folder)
     storage = object_storage(settings or ObjectStorageSettings())
     with storage.waiting_for_answer(address):
@@ -94,7 +94,7 @@ def objects_below(folder: str, *, settings: ObjectStorageSettings | None = None)
 
 
 def open_pending(path: str, *, durable: bool = True) -> PendingFile:
-    """Opens a file or object for writing that appears when it is published; see `PendingFile`."""
+    """Opens a new file or object for writing, which appears only when it is published; see `PendingFile`."""
     return PendingObject(path) if is_remote(path) else PendingFile(path, durable=durable)
 
 
@@ -109,7 +109,7 @@ def remove(path: str, *, settings: ObjectStorageSettings | None = None) -> None:
 
 
 def keep_copy(path: str) -> PendingObject | None:
-    """Copies an object, and returns the copy, whose `publish` restores the object; None if there is no object."""
+    """Copies an object; `publish` of the copy restores it later. None if there is no object."""
     if not exists(path):
         return None
     kept = PendingObject(path)
@@ -120,8 +120,8 @@ def keep_copy(path: str) -> PendingObject | None:
 class RemoteStream(io.RawIOBase):
     """A binary stream of an object, starting at byte `start`.
 
-    Without `stop`, access is random with one request per read. With `stop`, reading is sequential, with prefetching up
-    to this offset; later bytes are fetched in small requests when they are read.
+    If `stop` is None, access is random, with one request per read. Else access is sequential: bytes before `stop` are
+    prefetched, and later bytes are fetched in small requests when they are read.
     """
 
     def __init__(self, remote: RemoteFile, *, start: int = 0, stop: int | None = None) -> None:

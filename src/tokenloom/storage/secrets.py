@@ -36,8 +36,8 @@ _queries: dict[str, str] = {}
 def admit(path: str) -> str:
     """Stores the query of an address and returns the address without it; returns other paths unchanged.
 
-    `ConfigError` if the address contains a user or password, or differs from an earlier one only in its query and the
-    queries name different objects.
+    `ConfigError` if the address contains a user or password, or equals an earlier address except for the query, and the
+    two queries name different objects.
     """
     scheme, separator, rest = path.partition("://")
     if not separator:
@@ -73,7 +73,7 @@ def remember(queries: Mapping[str, str]) -> None:
 
 
 def query_of(address: str) -> str | None:
-    """Returns the query to send with an address: its own, else that of another file of its dataset, else None."""
+    """Returns the query to send with an address: its own, else the query of another file of its dataset, else None."""
     head, slash, name = address.rpartition("/")
     found = _queries.get(address)
     while _queries and found is None and "." in name:
@@ -84,7 +84,7 @@ def query_of(address: str) -> str | None:
 
 
 def is_signed_alike(address: str) -> bool:
-    """Returns whether an address has no query of its own, but uses that of another file of its dataset."""
+    """Returns whether an address has no query of its own, but uses the query of another file of its dataset."""
     return address not in _queries and query_of(address) is not None
 
 
@@ -94,7 +94,7 @@ def known_queries() -> dict[str, str]:
 
 
 def queries_for_child() -> dict[str, str]:
-    """Returns all queries while `multiprocessing` starts a process; else none, as a pickle may go to a file."""
+    """Returns all queries while `multiprocessing` starts a process; else {}, as a pickle may be written to a file."""
     from multiprocessing.context import get_spawning_popen  # slow to import
 
     return known_queries() if _queries and get_spawning_popen() is not None else {}
@@ -109,7 +109,7 @@ def redacted(text: str) -> str:
 
 
 def clean_cause(error: BaseException) -> BaseException | None:
-    """Returns `error`; None if its text or that of a cause contains a secret, so it must not be shown."""
+    """Returns `error`, or None if its text or the text of one of its causes contains a secret."""
     each: BaseException | None = error
     while each is not None:
         text = f"{each} {each!r}"

@@ -14,7 +14,7 @@ class SourceStatistics:
 
     Attributes:
         bytes_used: bytes returned to readers.
-        bytes_fetched: bytes received from the store; ideally as many as `bytes_used`.
+        bytes_fetched: bytes received from the store, ideally equal to `bytes_used`.
         requests: number of requests, including failed ones.
         hits: reads answered from the cache or from prefetched ranges.
         waits: reads that had to wait for the store.
@@ -36,7 +36,7 @@ class SourceStatistics:
         return self.bytes_fetched / self.bytes_used if self.bytes_used else 0.0
 
     def __add__(self, other: SourceStatistics) -> SourceStatistics:
-        """Returns statistics with the sums of both, field by field."""
+        """Returns the sum of two statistics, field by field."""
         return SourceStatistics.from_numbers(map(operator.add, self.numbers(), other.numbers()))
 
     def numbers(self) -> tuple[float, ...]:
@@ -55,7 +55,7 @@ _counts: dict[str, SourceStatistics] = {}
 
 
 def count_reads(source: str, **amounts: float) -> None:
-    """Adds `amounts`, by field of `SourceStatistics`, to the counts of the address `source` in this process."""
+    """Adds `amounts` (fields of `SourceStatistics`) to the counts of the address `source` in this process."""
     with _lock:
         entry = _counts.setdefault(source, SourceStatistics())
         for name, amount in amounts.items():

@@ -188,7 +188,7 @@ def s3_endpoint() -> tuple[str, str] | None:
 
 @cache
 def check_endpoint(variable: str, url: str) -> None:
-    """Checks once per process that a server listens; else requests are retried for minutes. Not behind a proxy."""
+    """Raises `UnavailableError` at once if no server listens at an endpoint; does nothing behind a proxy."""
     from urllib.request import getproxies, proxy_bypass  # takes 10 ms, which most users do not need
 
     parts = urlsplit(url)
@@ -374,7 +374,7 @@ def _version_of_file(file: Any) -> ObjectVersion:
 
 
 def _tag_of(headers: Any) -> str | None:
-    """Returns the file hash in an answer of the hub; None in that of a server behind a redirect, whose tags differ."""
+    """Returns the file hash in an answer of the hub; None for another server after a redirect, as its etags differ."""
     tag = headers.get("x-linked-etag") or (headers.get("etag") if "x-repo-commit" in headers else None)
     return None if tag is None else tag.removeprefix("W/").strip('"')
 
@@ -398,7 +398,7 @@ def _unreachable(address: ObjectAddress, reason: object, *, hint: str | None = N
 
 
 def replaced(address: ObjectAddress, *versions: ObjectVersion) -> ReplacedObjectError:
-    """Returns the error for a replaced object; `versions` are the expected and the found version, if known."""
+    """Returns the error for a replaced object; `versions` are the expected and the found version, or nothing."""
     difference = ": expected {}, found {}".format(*versions) if versions else ""
     message = f"`{address}` was replaced after it was opened{difference}"
     return ReplacedObjectError(message, hint="open the dataset again")

@@ -15,7 +15,7 @@ _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a dev
 _KINDS[stat.S_IFDIR] = "a folder"
 
 HERE = "/0"
-"""Identifies the namespace of device and inode numbers: one boot and one mount namespace."""
+"""Where device and inode numbers of this process are valid: in one boot and one mount namespace."""
 with suppress(OSError):
     HERE = f"{boot_id()}/0"
     HERE = f"{boot_id()}/{mount_namespace()}"
@@ -24,9 +24,9 @@ with suppress(OSError):
 class FileVersion(NamedTuple):  # four times as fast as a frozen dataclass, of which a start makes two per pair
     """The version of a file when it was opened.
 
-    Two versions are of one unchanged file if size and modification time are equal. If both have the same `namespace`,
-    device and inode must be equal too, or else `changed_ns`, which programs cannot set: some user-space filesystems
-    renumber inodes.
+    Two versions are of one unchanged file if size and modification time are equal. If `namespace` is equal, device and
+    inode must also be equal, or else `changed_ns`, which programs cannot set. (Some user-space filesystems renumber
+    inodes.)
     """
 
     device: int
@@ -41,7 +41,7 @@ class FileVersion(NamedTuple):  # four times as fast as a frozen dataclass, of w
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
     def is_same(self, other: FileVersion) -> bool:
-        """Returns whether both are versions of one unchanged file."""
+        """Returns whether this and `other` are versions of one unchanged file."""
         if (self.num_bytes, self.modified_ns) != (other.num_bytes, other.modified_ns):
             return False
         if self.namespace != other.namespace:
@@ -75,7 +75,7 @@ def version_of(path: str) -> FileVersion:
 
 
 def open_regular(path: str) -> int:
-    """Opens a regular file for reading; `StorageError`, without blocking, for anything else, such as a pipe."""
+    """Opens a regular file for reading; for a pipe, device or socket, raises a `StorageError` instead of blocking."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # reading a folder raises its own error
@@ -90,7 +90,7 @@ def read_at_most(descriptor: int, num_bytes: int) -> bytes:
 
 
 def check_version(descriptor: int, expected: FileVersion | None, path: str) -> None:
-    """Raises a `ChangedFileError` if an open file has another version than `expected`, unless that is None."""
+    """Raises a `ChangedFileError` if an open file has another version than `expected`, unless `expected` is None."""
     if expected is not None:
         expected.check(FileVersion.of(os.fstat(descriptor)), path)
 
