@@ -9,21 +9,21 @@ from typing import Any
 from tokenloom.rendering.words import name_of, printable
 
 MOST_ROWS = 12
-"""Maximum rows of a displayed table; the last row is the sum of the remaining ones."""
+"""Maximum rows of a displayed table; the last row of a longer table has the sums of all rows that are not displayed."""
 
 _LONGEST = 120  # characters of a name; longer ones are shortened in the middle
 
 
 class HasFacts:
-    """Base of objects that describe themselves by `facts`; notebooks display them as a table."""
+    """Base of objects that describe themselves by `facts`; notebooks display the facts as a table."""
 
     __slots__ = ()
 
     def facts(self) -> dict[str, Any]:
-        """Returns what is known about the object, by name, without reading or building anything.
+        """Returns facts about the object by name, without reading or building anything.
 
-        Values are numbers, strings, None if unknown, and tables: lists of mappings with the same keys. "problems" is a
-        list of strings that describe what is wrong.
+        Values are numbers, strings, None for unknown facts, and tables, which are lists of mappings with the same keys.
+        The fact "problems" is a list of strings that say what is wrong.
         """
         raise NotImplementedError
 
@@ -58,7 +58,7 @@ def _table(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def first_rows(rows: Sequence[Sequence[Any]], most: int | None = MOST_ROWS) -> Sequence[Sequence[Any]]:
-    """Shortens a table to `most` rows; the last row then has, per column, the sum of the remaining rows' integers."""
+    """Shortens a table to `most` rows; the last row then sums the integers in each column of the omitted rows."""
     if most is None or len(rows) <= most:
         return rows
     _, *columns = zip(*rows[most - 1 :], strict=True)

@@ -52,7 +52,7 @@ class Pace:
             self._seen.popleft()
 
     def speed(self) -> Speed:
-        """Returns the speed over the last 30 seconds; over the whole time if nothing was done in these."""
+        """Returns the speed in the last 30 seconds or, if nothing was done in them, since the start."""
         last, found = self._seen[-1]
         for since, before in (self._seen[0], self._first):
             if last > since and found.done > before.done:
@@ -81,7 +81,7 @@ def duration(seconds: float) -> str:
 
 
 def plain_line(description: str, amounts: Amounts, speed: Speed = Speed(), *, inner: str = "") -> str:
-    """Formats a progress line; `inner` is the line of a task within this one.
+    """Formats a progress line; `inner` is the progress line of a task within this task.
 
     Example:
         >>> of_bytes = Amounts("bytes", 1_200_000_000, 2_800_000_000, 9 * 10**8, ("0 rejected", "shards 4 of 11"))
@@ -96,7 +96,7 @@ def plain_line(description: str, amounts: Amounts, speed: Speed = Speed(), *, in
 
 
 def end_line(description: str, amounts: Amounts, seconds: float, *, before: Amounts) -> str:
-    """Formats the line at the end of a task that took `seconds` and started with the amounts `before`.
+    """Formats the last line of a task that took `seconds` and had the amounts `before` at its start.
 
     Example:
         >>> end_line("merge", Amounts("bytes", 6 * 10**9, 6 * 10**9), 75, before=Amounts("bytes", 0))

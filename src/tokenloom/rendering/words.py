@@ -51,7 +51,7 @@ def cell_width(text: str) -> int:
 
 
 def lines_of(text: str | Sequence[Piece], width: int, *, colour: bool = False) -> Iterator[str]:
-    """Yields the lines of a text, wrapped to `width` columns at spaces, or within longer words; no trailing spaces.
+    """Yields the lines of a text without trailing spaces, wrapped to `width` columns at spaces, or within longer words.
 
     With `colour`, writes the styles as escape sequences. Pass the text through `printable` first.
 
@@ -129,7 +129,7 @@ WITHOUT = (
     ("conversations truncated", "truncated"),
     ("with or without loss: not counted", "not_counted"),
 )
-"""(text, key) of ledger counts: tokens in samples without loss, or whose loss is unknown."""
+"""(text, key) of ledger counts: tokens in samples that have no loss, or where it is unknown whether they have loss."""
 
 NEVER = (
     ("dropped tail", "dropped_tail"),
@@ -150,7 +150,7 @@ SLOTS = (
 
 
 def ledger_columns(tokens: Mapping[str, int]) -> tuple[int, int, int, int, int]:
-    """Sums the `tokens` of a ledger row as JSON: (available, read with loss, without loss, never read, left)."""
+    """Sums token counts of a ledger row by kind: (available, read with loss, read without loss, never read, left)."""
     came_in = tokens["brought"] + tokens["offered"] + tokens["read_twice"]
     without, never, left = (sum(tokens[name] for _, name in names) for names in (WITHOUT, NEVER, LEFT))
     return came_in, tokens["with_loss"], without, never, left
