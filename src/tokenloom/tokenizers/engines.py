@@ -1,8 +1,8 @@
-"""Encodes texts as token ids, by the tokenizer's own library (the truth) or by the faster `gigatoken`.
+"""Encodes texts as token ids with the tokenizer's own library (the truth) or with the faster `gigatoken`.
 
 `gigatoken` needs a certificate, which lists the code points that the two libraries treat differently; texts with such a
-code point are encoded by the tokenizer's own library. Both must also give equal ids for hard strings and for a sample
-of the input, and one text of each later block is compared. A fallback to the slow engine is logged as a warning.
+code point are encoded by the tokenizer's own library. The two libraries must also give equal ids for hard strings, for
+a sample of the input, and for one text of each later block. A fallback to the slow engine is logged as a warning.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ FAST_LIBRARY = "gigatoken"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """The code points (`ranges`) on which two libraries differ, among all of Unicode, for one set of cutting rules."""
+    """All Unicode code points (`ranges`) that two libraries treat differently under one set of cutting rules."""
 
     name: str
     libraries: tuple[str, str]  # each as `name version`
@@ -133,7 +133,7 @@ class FastEncodable(Protocol):
         """The normalizers and regular expressions that split a text, in order; see `Certificate`."""
 
     def load_gigatoken(self, module: Any) -> Any:
-        """Loads this tokenizer in the module `gigatoken`; raises an exception of any type if it is not supported."""
+        """Loads this tokenizer with `module`, the module `gigatoken`; raises any exception if that is not supported."""
 
 
 class GigatokenEngine:
@@ -245,7 +245,7 @@ def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Seque
 
 
 def certificate_of(tokenizer: TextTokenizer) -> Certificate:
-    """Returns the certificate for a tokenizer and the installed library versions; raises `TokenizerError` if none."""
+    """Returns the certificate for a tokenizer and the installed libraries; `TokenizerError` if there is none."""
     libraries = installed_libraries(tokenizer.engine_name)
     rules = tokenizer.cutting_rules if isinstance(tokenizer, FastEncodable) else ()
     for each in read_table():
@@ -268,10 +268,10 @@ def require_equal(engine: Engine, truth: Engine, texts: Sequence[str]) -> None:
 
 
 def recheck(engine: Engine, truth: Engine, texts: Sequence[str], encoded: Encoded, *, choice: int) -> None:
-    """Compares the ids of one text of a block with those of `truth`; of a long text, only the ids of the start.
+    """Raises `TokenizerError` if `truth` gives other ids for one text of a block, or for the start of a long text.
 
-    `choice` (any integer) selects the text. A text on which `truth` fails is skipped, since whether a record is bad
-    must not depend on `choice`.
+    `choice` (any integer) selects the text. A text on which `truth` fails is skipped, because `choice` must not decide
+    whether a record is bad.
     """
     if not texts:
         return
@@ -311,7 +311,7 @@ def hard_texts(tokenizer: TextTokenizer) -> list[str]:
 
 
 def pieces_of(sample: Sequence[str]) -> list[str]:
-    """Returns truncated texts spread evenly over `sample`, with at most `_SAMPLE_CHARACTERS` in total."""
+    """Returns truncated texts from places spread evenly over `sample`, at most `_SAMPLE_CHARACTERS` in total."""
     num_pieces = _SAMPLE_CHARACTERS // _SAMPLE_TEXT_CHARACTERS
     pieces = [text[:_SAMPLE_TEXT_CHARACTERS] for text in [*sample[:: max(1, len(sample) // num_pieces)], *sample]]
     totals = accumulate(map(len, pieces))

@@ -48,17 +48,17 @@ class HuggingFaceTokenizer(TokenRoles):
     """A tokenizer of the library `tokenizers`; create it with `load_tokenizer`. Picklable and thread-safe.
 
     The roles `eod`, `eos`, `pad`, `bos`, `cls`, `sep` and `mask` come from `tokenizer_config.json`, else from the usual
-    spelling ("[CLS]"); a missing role raises `MissingTokenError`. Truncation, padding and dropout of the file are
-    disabled, and encoding adds no special tokens. A special token that a text spells out is encoded as its id.
+    spelling ("[CLS]"); reading a missing role raises `MissingTokenError`. Truncation, padding and dropout set in the
+    file are disabled; encoding adds no special tokens. A special token that a text spells out is encoded as its id.
 
     Args:
         path: path of the `tokenizer.json`, for messages and `unique_identifiers`.
         data: content of the `tokenizer.json`.
         eod_token, bos_token: see `load_tokenizer`.
         config: content of `tokenizer_config.json`; None reads the file beside the tokenizer.
-        knows_its_file: whether `data` is the content of a file. False for an object of the library, whose `data` the
-            library wrote: then equal tokenizers may have different fingerprints.
-        fingerprint: fingerprint of the original files; None for that of `data`.
+        knows_its_file: whether `data` is the content of a file. False if the library wrote `data` for an object; then
+            equal tokenizers may have different fingerprints.
+        fingerprint: fingerprint of the original files; None for the SHA-256 of `data`.
 
     Raises:
         TokenizerError: `data` is not a tokenizer, or lacks one of the tokens.
@@ -132,7 +132,7 @@ class HuggingFaceTokenizer(TokenRoles):
         return OrderedDict({**named, "sha256": self.sha256, "eod": self._roles.get("eod")})
 
     def with_whole_offsets(self) -> Any:
-        """Returns a copy of the backend that includes the white space of each token in its offsets."""
+        """Returns a copy of the backend that includes white space in the offsets of each token."""
         backend = _parse(self.path, self.data)
         backend.post_processor = require("tokenizers.processors", extra="preprocess").ByteLevel(trim_offsets=False)
         return backend
@@ -265,10 +265,10 @@ def load_gpt2(
 def load_wordpiece(
     path: str, *, lowercase: bool, added: Sequence[str] = (), **roles: str | None
 ) -> HuggingFaceTokenizer:
-    """Loads a word-piece tokenizer from `vocab.txt`, one piece per line in the order of ids; see `load_gpt2`.
+    """Loads a word-piece tokenizer from `vocab.txt`, one piece per line in the order of ids.
 
-    Its template adds `[CLS]` and `[SEP]` around a text. The default `eod_token` is `[SEP]`. `lowercase` also removes
-    accents.
+    The tokenizer's template adds `[CLS]` and `[SEP]` around a text. The default `eod_token` is `[SEP]`. `lowercase`
+    also removes accents. `added` and `roles`: see `load_gpt2`.
     """
     roles["eod_token"] = roles.get("eod_token") or "[SEP]"
     return _loaded((path,), "BertWordPieceTokenizer", added=added, roles=roles, lowercase=lowercase)
@@ -277,7 +277,7 @@ def load_wordpiece(
 def _loaded(
     paths: Sequence[str], name: str, *, added: Sequence[str], roles: Mapping[str, Any], **settings: bool
 ) -> HuggingFaceTokenizer:
-    """Loads a tokenizer with class `name` of `tokenizers.implementations`; hashes files and settings as fingerprint."""
+    """Loads a tokenizer by class `name` of `tokenizers.implementations`; the fingerprint hashes files and settings."""
     library = require("tokenizers.implementations", extra="preprocess")
     hashes = [hashlib.sha256(read_file(path)).hexdigest() for path in paths]
     fingerprint = hashlib.sha256(repr((hashes, tuple(added), settings.get("lowercase"))).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The registry of tokenizer kinds. To add one, write a module here with a `TokenizerKind` and add it to `KINDS`.
+"""The registry of tokenizer kinds. To add a kind, write a module here with a `TokenizerKind` and add it to `KINDS`.
 
 Imports little, because `--help` imports this module.
 """
@@ -85,4 +85,4 @@ KINDS: Registry[TokenizerKind] = Registry(
 
 EngineName = Literal["auto", "gigatoken", "tokenizers", "tiktoken", "sentencepiece", "numpy"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
-"""`auto`, the fast engine `gigatoken`, and the libraries of the tokenizer kinds; `numpy` is for `byte` and `null`."""
+"""Engine names: `auto`, the fast `gigatoken`, and the libraries of tokenizer kinds (`numpy` for `byte` and `null`)."""

@@ -49,14 +49,14 @@ def load_tokenizer(
     - A name such as `gpt2` or `cl100k_base`, if no such file exists: a file in the local caches of `huggingface_hub` or
       `tiktoken`.
     - An object: `tokenizers.Tokenizer`, a fast tokenizer of `transformers`, `tiktoken.Encoding` or
-      `sentencepiece.SentencePieceProcessor`. The fingerprint of a `tokenizers` object is that of its file if found,
-      else that of its JSON.
+      `sentencepiece.SentencePieceProcessor`. The fingerprint of a `tokenizers` object hashes the file of the tokenizer
+      if it is found, else the JSON of the object.
 
     Args:
         path_or_spec: path of a file or folder; `byte` or `null:N`; a name; or an object.
         kind: one of `KINDS`; `auto` detects the kind by content and name of the file.
-        eod_token: token that ends a document; None uses that of the files, else a well-known token if there is only
-            one.
+        eod_token: token that ends a document; None for the token that the files specify, else for a well-known token
+            if the tokenizer has exactly one.
         bos_token: token that starts a document; None as for `eod_token`.
         pattern: regular expression with which tiktoken splits texts, or `r50k`, `p50k`, `cl100k` or `o200k`; overrides
             the description.
@@ -124,7 +124,7 @@ def _of_object(given: Any, kind: str, options: TokenizerOptions) -> TextTokenize
 
 
 def _file_of(name: str) -> str:
-    """Returns the path of the tokenizer file in the folder `name`, or of the cached file; else returns `name`."""
+    """Returns the path of the tokenizer file in the folder `name`, or of the cached file for a name; else `name`."""
     if not os.path.isdir(name):
         return name if os.path.exists(name) else local_file(name) or name
     suffixes = {suffix for kind in KINDS.values() for suffix in kind.suffixes}
@@ -220,7 +220,7 @@ def _of_backend(backend: Any, name: str, config: Mapping[str, Any], roles: Mappi
 
 
 def recorded_tokenizer(made_by: TokenizerIdentity, *, prefix: str) -> TextTokenizer:
-    """Loads the tokenizer of a manifest: from the recorded path, or relative to a folder above the data.
+    """Loads the tokenizer that a manifest records: from its path, or from the same path below a folder above the data.
 
     Raises:
         TokenizerError: the manifest has no path, or the file is missing or has another fingerprint.

@@ -1,4 +1,4 @@
-"""Loads the tokenizer for the reference's `--tokenizer-type` options; it gives the same ids."""
+"""Loads tokenizers by the reference's `--tokenizer-type` options; they give the same ids as the reference's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TYPES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("BertWordPieceLowerCase", "BertWordPieceCase"), ("vocab_file",)),
     "NullTokenizer": (),
 }
-"""Supported values of `--tokenizer-type`, with the file options that each one reads."""
+"""Supported values of `--tokenizer-type`, with the file options that each type reads."""
 
 _NOT_FOR_TEXT = ("MultimodalTokenizer", "NullMultimodalTokenizer", "SFTTokenizer")
 
@@ -42,7 +42,7 @@ class ReferenceTokenizerOptions:
     vocab_file: str | None = None  # of GPT-2 or BERT
     merge_file: str | None = None  # of GPT-2
     vocab_size: int | None = None  # number of ids of `NullTokenizer` and `TikTokenizer`
-    special_tokens: tuple[str, ...] | None = None  # additional ones of GPT-2 and BERT; all special tokens of tiktoken
+    special_tokens: tuple[str, ...] | None = None  # additional tokens for GPT-2 and BERT; all special ones of tiktoken
     tiktoken_pattern: str | None = None  # "v1" or "v2"
     tiktoken_num_special_tokens: int = 1000  # number of ids that tiktoken reserves for special tokens
     null_tokenizer_eod_id: int | None = None
@@ -50,7 +50,7 @@ class ReferenceTokenizerOptions:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> ReferenceTokenizerOptions:
-        """Selects the options from the arguments of any program of the reference, in any version."""
+        """Selects the options from arguments by name, of any program and version of the reference."""
         names = {each.name for each in fields(cls)}
         found = {name: value for name, value in values.items() if name in names and value is not None}
         special = found.get("special_tokens") or values.get("tokenizer_special_tokens")

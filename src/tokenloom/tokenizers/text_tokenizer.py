@@ -66,7 +66,7 @@ WELL_KNOWN: dict[str, tuple[str, ...]] = {
     "bos": ("<|begin_of_text|>", "<|startoftext|>", "<s>", "<bos>", "<|bos|>"),
     "pad": ("<|pad|>", "<pad>"),
 }
-"""Well-known spellings of tokens by role; a tokenizer that has exactly one of them uses it for the role."""
+"""Well-known spellings by role; a tokenizer that has exactly one of a role's spellings uses that token for the role."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ def well_known_roles(
 
 
 def sentinel_ids(ids: Mapping[str, int]) -> list[int]:
-    """Returns the ids of T5's sentinel tokens, sorted by the number in the spelling."""
+    """Returns the ids of T5's sentinel tokens `<extra_id_N>`, sorted by N."""
     matches = {_SENTINEL.fullmatch(token): number for token, number in ids.items()}
     return [number for _, number in sorted((int(match[1]), number) for match, number in matches.items() if match)]
 
@@ -242,6 +242,6 @@ def decoded(ids: Sequence[int], tokenizer: TextTokenizer | None) -> str:
 
 
 def joined(rows: Sequence[NDArray[Any]], dtype: type[np.generic]) -> Encoded:
-    """Concatenates the ids of each text; `dtype` applies if there are no texts."""
+    """Concatenates the ids of each text; without texts, the result has the dtype `dtype`."""
     tokens = np.concatenate(rows) if rows else np.empty(0, dtype=dtype)
     return Encoded(tokens, np.array([len(row) for row in rows], dtype=np.int64))
