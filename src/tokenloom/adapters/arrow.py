@@ -116,7 +116,7 @@ class DocumentRows:
         return columns
 
     def _values(self, first: int, last: int) -> NDArray[Any]:
-        """Returns the concatenated tokens of sequences [first, last); a view if contiguous in the mapped file."""
+        """Returns the concatenated tokens of sequences [first, last); a view if they are contiguous and mapped."""
         pair = self._pair
         pointers, lengths = pair.index.sequence_pointers[first:last], pair.sequence_lengths[first:last]
         mapped, itemsize = mapped_bytes(pair.byte_source), pair.dtype.itemsize
@@ -171,8 +171,8 @@ def document_batches(prefix: str | os.PathLike[str], *, tokenizer: Any = None, b
 
     Columns: `document`, the document index; `tokens`, a list of the pair's dtype; `sequence_lengths` if some document
     does not have exactly one sequence; `part_stops` and `part_kinds` if the pair has roles (see `PartKind`); `file` and
-    `record`, the document's input record, if the pair has origins; `text` with a tokenizer. Tokens are views of the
-    mapped file if its sequences are contiguous, as after `preprocess` and `merge`.
+    `record`, which name the input record, if the pair has origins; `text` with a tokenizer. Tokens are views of the
+    mapped file if the pair's sequences are contiguous, as after `preprocess` and `merge`.
 
     Example:
         >>> import tempfile
@@ -201,7 +201,7 @@ def sample_batches(dataset: Any, *, num_samples: int | None = None, batch_bytes:
     models, which shift labels themselves.
 
     Args:
-        dataset: dataset with `batch`, or with samples of equal shapes.
+        dataset: a dataset with the method `batch`, or with samples of equal shapes.
         num_samples: number of samples to read, from the start; None for all.
         batch_bytes: approximate size of a batch, in bytes.
     """
@@ -216,7 +216,7 @@ def named_samples(dataset: Any, positions: NDArray[np.integer[Any]]) -> dict[str
 
 
 def narrow(name: str, array: Any) -> NDArray[Any]:
-    """Converts int64 ids and positions to int32; returns other arrays unchanged."""
+    """Converts the column `name` to int32 if it has int64 ids or positions; returns other arrays unchanged."""
     values = np.asarray(array)
     return values.astype(np.int32) if name in _IDS and values.dtype == np.int64 else values
 
@@ -247,7 +247,7 @@ ROW_GROUP_BYTES, PART_BYTES = 32 << 20, 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportReport:
-    """The paths of exported files, in row order; numbers of rows and tokens (with padding), and bytes of the files."""
+    """The result of an export: paths in row order, numbers of rows and of tokens with padding, bytes of the files."""
 
     paths: tuple[str, ...]
     num_rows: int

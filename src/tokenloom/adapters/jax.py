@@ -18,7 +18,7 @@ from tokenloom.datasets.shortcuts import sample_of
 class SampleSource:
     """A `RandomAccessDataSource` for grain's `DataLoader` and `MapDataset`, over a dataset, blend or run.
 
-    Needs neither grain nor torch. Thread-safe and picklable. Ids and positions are int32: **JAX would convert int64
+    Needs neither grain nor torch. Thread-safe and picklable. Ids and positions are int32, because **JAX converts int64
     arrays unless `jax_enable_x64` is set**, with a copy and a warning per array. The `repr` identifies data and order;
     grain's `DataLoader` rejects a checkpoint with another `repr`.
 

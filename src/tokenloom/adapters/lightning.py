@@ -23,8 +23,8 @@ def lightning_data_module(
 
     Args:
         datasets: a list of the train, valid and test dataset, as from `tokenloom.load(…, split=…)`, with None for a
-            split without data; or the train dataset; or a function that returns either. The function is called on every
-            rank in `setup`, so that one rank builds the index cache for all.
+            split without data; or the train dataset; or a function that returns one of these. Every rank calls the
+            function in `setup`, so that one rank builds the index cache for all.
         batch_size: samples per batch and rank.
         settings: further arguments of `ThreadLoader`, such as `num_threads`.
     """
@@ -34,7 +34,7 @@ def lightning_data_module(
 
 
 class Loaders:
-    """A `LightningDataModule` with this rank's loader of each split; the loader of a split without data is []."""
+    """A `LightningDataModule` with this rank's loader for each split; for a split without data, the loader is []."""
 
     trainer: Any = None  # set by Lightning
 

@@ -20,8 +20,8 @@ def iterable_dataset(dataset: Any, sampler: Iterable[Batch]) -> Any:
     """Returns a `torch.utils.data.IterableDataset` that yields a sampler's batches as dicts of torch tensors.
 
     Pass it to a loader with `batch_size=None`. Worker w of W yields the batches w, w + W, w + 2W, …, and the loader
-    restores the sampler's order. torchdata's `StatefulDataLoader` resumes it with the same number of workers. Prefer
-    `ThreadLoader` or `build_dataloader` if the framework accepts them.
+    restores the sampler's order. torchdata's `StatefulDataLoader` can resume if the number of workers is the same.
+    Prefer `ThreadLoader` or `build_dataloader` if the framework accepts them.
 
     Example:
         >>> import torch
@@ -36,7 +36,7 @@ def iterable_dataset(dataset: Any, sampler: Iterable[Batch]) -> Any:
 
 
 class BatchStream:
-    """An `IterableDataset` over a sampler's batches; in a worker process, over this worker's batches."""
+    """An `IterableDataset` over a sampler's batches; in a worker process, over the batches of this worker."""
 
     def __init__(self, dataset: Any, sampler: Iterable[Batch]) -> None:
         self.dataset = dataset
@@ -62,7 +62,7 @@ class BatchStream:
         return {"version": _VERSION, "num_yielded": self._num_yielded}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Makes the next iteration start after the last batch that `state` counts."""
+        """Makes the next iteration skip the batches that were yielded before `state` was taken."""
         if state.get("version") != _VERSION:
             raise ConfigError(f"`state`: must be a state of version {_VERSION}, got {dict(state)!r}")
         self._num_to_skip = self._num_yielded = checked_integer("num_yielded", state["num_yielded"], at_least=0)
@@ -78,9 +78,9 @@ def stateful_dataloader(
 ) -> Any:
     """Returns a `torchdata.stateful_dataloader.StatefulDataLoader` that yields one dict of tensors per micro-batch.
 
-    Unlike the result of `build_dataloader`, it resumes: `load_state_dict` continues with the next batch; the number of
-    workers must not change. `ThreadLoader` resumes too, without torchdata and worker processes. `settings` are further
-    arguments of `StatefulDataLoader`, such as `snapshot_every_n_steps` and `prefetch_factor`.
+    Unlike a loader of `build_dataloader`, this loader can resume: after `load_state_dict` it continues with the next
+    batch, if the number of workers is the same. `ThreadLoader` can resume without torchdata and worker processes.
+    `settings` are further arguments of `StatefulDataLoader`, such as `snapshot_every_n_steps` and `prefetch_factor`.
     """
     loader_class = require("torchdata.stateful_dataloader", extra="torchdata").StatefulDataLoader
     arguments = loader_arguments(dataset, sampler, num_workers=num_workers, pin_memory=pin_memory)

@@ -87,7 +87,7 @@ class Batches:
                 return
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the loader's position, equal on all ranks; one string, because checkpoints split nested dicts."""
+        """Returns the loader's state, equal on all ranks, as one string, because checkpoints split nested dicts."""
         return {"tokenloom": json.dumps(self.loader.state_dict())}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:

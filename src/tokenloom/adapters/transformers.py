@@ -119,8 +119,8 @@ class PrefixCollator:
         [[1, 2, 3, 4]]
 
     Args:
-        model: the model or its config; with FlexAttention the mask is a `BlockMask`, else (or for None) additive.
-        pad_to: the row is padded to a multiple of this length.
+        model: the model or its config, which selects the mask: a `BlockMask` for FlexAttention, else additive.
+        pad_to: the row is padded to a multiple of this number of tokens.
     """
 
     def __init__(self, model: Any = None, *, pad_to: int = 1) -> None:
