@@ -80,7 +80,7 @@ def _run_tool(path: str, arguments: list[str]) -> None:
 
 
 def _has_trainer(path: str) -> bool:
-    """Returns whether `megatron.training` is in the tool's checkout, or installed."""
+    """Returns whether `megatron.training` is in the checkout of the tool at `path`, or installed."""
     checkout = os.path.join(os.path.dirname(os.path.realpath(path)), os.pardir)
     if os.path.isdir(os.path.join(checkout, "megatron", "training")):
         return True
@@ -139,8 +139,8 @@ def tool_command(
 ) -> list[str] | None:
     """Returns the arguments of the `tokenloom` command that replaces a Megatron tool; None if there is no such tool.
 
-    Calls `note` with each note for the user. With `has_trainer` (the script and Megatron's trainer exist), returns None
-    for `prepare_cache.py`, so that sample counts and cache names are the trainer's.
+    Calls `note` with each message for the user. With `has_trainer` (the script and Megatron's trainer exist), returns
+    None for `prepare_cache.py`: the script itself then gets the trainer's sample counts and cache names.
 
     Example:
         >>> tool_command("tools/merge_datasets.py", ["--input", "parts", "--output-prefix", "all"])
@@ -153,7 +153,7 @@ def tool_command(
 
 
 def _extract(argv: Sequence[str], *options: str, flags: Sequence[str] = ()) -> tuple[dict[str, str], list[str]]:
-    """Returns the values of the given options and flags, and the other arguments."""
+    """Returns ({option or flag: value} for the given options and flags, all other arguments)."""
     values, kept, words = {}, [], iter(argv)
     for word in words:
         option, equals, value = word.partition("=")
@@ -167,7 +167,7 @@ def _extract(argv: Sequence[str], *options: str, flags: Sequence[str] = ()) -> t
 
 
 def _preprocess(argv: list[str], _note: Note) -> list[str]:
-    """Returns the command replacing `preprocess_data.py`, with at most `_THREADS_PER_PROCESS` workers per process."""
+    """Returns the command that replaces `preprocess_data.py`, with up to `_THREADS_PER_PROCESS` workers per process."""
     values, kept = _extract(argv, "--workers", "--partitions")
     numbers = values.get("--workers", ""), values.get("--partitions", "1")
     if not all(map(str.isdecimal, numbers)):
@@ -180,7 +180,7 @@ def _preprocess(argv: list[str], _note: Note) -> list[str]:
 
 
 def _preprocess_for_nemo(argv: list[str], note: Note) -> list[str]:
-    """Returns the command replacing NeMo's `preprocess_data_for_megatron.py`, which selects tokenizers by library."""
+    """Returns the command that replaces NeMo's `preprocess_data_for_megatron.py`. NeMo names tokenizers by library."""
     values, kept = _extract(argv, "--tokenizer-library", flags=("--need-pad-id", "--preproc-folder"))
     library = values.get("--tokenizer-library")
     if library == "sentencepiece":
@@ -196,7 +196,7 @@ def _preprocess_for_nemo(argv: list[str], note: Note) -> list[str]:
 
 
 def _build_indexed_dataset(argv: list[str], _note: Note) -> list[str]:
-    """Returns the command that replaces `build_indexed_dataset.py`: a document per line, no suffix."""
+    """Returns the command that replaces `build_indexed_dataset.py`: one document per line, output names as given."""
     names = {"--in": "--input", "--out": "--output-prefix"}
     words = [word.partition("=") for word in argv]
     renamed = [names.get(option, option) + equals + value for option, equals, value in words]
@@ -205,7 +205,7 @@ def _build_indexed_dataset(argv: list[str], _note: Note) -> list[str]:
 
 
 def _preprocess_multimodal(argv: list[str], note: Note) -> list[str]:
-    """Returns the command replacing `preprocess_mmdata.py`, which pads only with `--append-eod`."""
+    """Returns the command that replaces `preprocess_mmdata.py`, which pads only with `--append-eod`."""
     values, without_padding = _extract(argv, "--pad-length", flags=("--append-eod",))
     if "--pad-length" in values and "--append-eod" not in values:
         note("--pad-length has no effect without --append-eod, as in Megatron's tool")
@@ -214,7 +214,7 @@ def _preprocess_multimodal(argv: list[str], note: Note) -> list[str]:
 
 
 def _prepare_cache(argv: list[str], note: Note) -> list[str]:
-    """Returns the command replacing `prepare_cache.py`, with the arguments that affect index caches."""
+    """Returns the command that replaces `prepare_cache.py`, with the arguments that affect index caches."""
     kept: list[str] = []
     others: list[str] = []
     target = kept

@@ -119,8 +119,8 @@ def dataset_kind(args: Any, kind: str | None = None) -> str:
     """Returns the kind of dataset that the arguments select: gpt, fim, sft, varlen, bert, t5 or multimodal.
 
     `--fim-data`, `--sft`, `--use-varlen-dataset`, `--decoder-seq-length` (T5) and `--dataloader-seq-length`
-    (multimodal) select a kind. Without these options, the kind is `kind` if given, bert with a word-piece tokenizer,
-    and else gpt.
+    (multimodal) select a kind. Without these options, the kind is `kind` if given, else bert for a word-piece
+    tokenizer, else gpt.
 
     Raises:
         ConfigError: the options select two kinds, or a kind other than `kind`; or `kind` is unknown.
@@ -197,7 +197,7 @@ def tokenizer_from_args(args: Any) -> Any:
 
 
 def _validated(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a copy of the arguments with the changes that the trainer's validation makes; it may be called twice."""
+    """Returns a copy of the arguments with the changes of the trainer's validation; a second call changes nothing."""
     validated = dict(values)
     length, encoder = validated.get("seq_length"), validated.get("encoder_seq_length")
     if length is not None and encoder is not None and length != encoder:
@@ -327,7 +327,7 @@ _MULTIPLES = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 
 
 def argument_values(args: Any) -> Mapping[str, Any]:
-    """Returns the arguments of a namespace or a mapping by name."""
+    """Returns the arguments `args`, a namespace or a mapping, as a mapping by name."""
     return args if isinstance(args, Mapping) else vars(args)
 
 
@@ -378,8 +378,8 @@ def batch_sizes_of(args: Any) -> BatchSizes:
 def step_batch_size_schedule(text: str, seq_length: int | None = None) -> BatchSizeSchedule:
     """Parses the value of `--step-batch-size-schedule` exactly as Megatron does; `BatchSizeSchedule.parse` is stricter.
 
-    Items may be in any order. Thresholds are computed in float64 and truncated; they count tokens if `seq_length` is
-    given, else samples.
+    Items THRESHOLD:SIZE may be in any order. Thresholds are computed in float64 and truncated; they count tokens if
+    `seq_length` is given, else samples.
 
     Example:
         >>> step_batch_size_schedule("1.6K:8 0:4", seq_length=100).sizes

@@ -21,7 +21,7 @@ _VERBOSE = False
 
 
 class BlendedDataset(blended.BlendedDataset, torch.utils.data.Dataset[Any]):  # type: ignore[misc]  # torch has no types
-    """`tokenloom.BlendedDataset` as a torch dataset; `_build_indices` may be overridden, and its arrays be assigned."""
+    """`tokenloom.BlendedDataset` as a torch dataset; programs may override `_build_indices` and assign its arrays."""
 
     dataset_index = index_array("dataset_index")
     dataset_sample_index = index_array("dataset_sample_index")
@@ -36,7 +36,7 @@ class BlendedDataset(blended.BlendedDataset, torch.utils.data.Dataset[Any]):  # 
         return super()._array_order()
 
     def _build_indices(self) -> tuple[Any, Any]:
-        """Returns (`dataset_index`, `dataset_sample_index`), or (None, None) with `defer_npy_index_mmap`. A hook."""
+        """Returns `dataset_index` and `dataset_sample_index`; None with `defer_npy_index_mmap`. May be overridden."""
         if self.config.defer_npy_index_mmap:
             return None, None
         order = super()._array_order()
@@ -49,7 +49,7 @@ class BlendedDataset(blended.BlendedDataset, torch.utils.data.Dataset[Any]):  # 
         return index if name == "dataset_index" else sample_index
 
     def _assign(self, arrays: dict[str, Any]) -> None:
-        """Replaces the index arrays that `arrays` contains by name; an array that it does not contain stays."""
+        """Replaces the index arrays that `arrays` contains by name; other index arrays stay."""
         index, sample_index = self._all_located()
         self.order = self._given_order(**{"dataset_index": index, "dataset_sample_index": sample_index, **arrays})
 

@@ -27,11 +27,11 @@ Matrix = Sequence[tuple[float, float] | None]
 
 
 class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
-    """`tokenloom.BlendedMegatronDatasetBuilder` with Megatron's hooks; arguments and errors are the same.
+    """`tokenloom.BlendedMegatronDatasetBuilder`, its arguments and errors, with Megatron's hooks.
 
-    Hooks are the methods `_build_…` and `build_generic_dataset`. If a subclass overrides one, `build` calls them as
-    Megatron does: rank 0 builds first, the other ranks after a `torch.distributed` barrier. Otherwise it builds like
-    the base class.
+    Hooks are the methods `_build_…` and `build_generic_dataset`. If a subclass overrides a hook, `build` calls all
+    hooks as Megatron does: rank 0 builds first, the other ranks build after a `torch.distributed` barrier. Otherwise
+    `build` is that of the base class.
     """
 
     uncalled_hooks: ClassVar[Mapping[str, Uncalled]] = {}
@@ -48,7 +48,7 @@ class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
         return super()._loads_first and not overrides(self.cls, "_build_document_sample_shuffle_indices")
 
     def _build_blended_dataset_splits(self) -> list[Any]:
-        """Returns the train, valid and test datasets; a hook."""
+        """Returns the train, valid and test datasets; may be overridden."""
         matrix: Any = self.config.split_matrix
         if self.config.mock:
             return self._build_megatron_dataset_splits(None, matrix, self.sizes)
@@ -95,7 +95,7 @@ class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
     def _build_megatron_datasets_parallel(
         self, prefixes: Sequence[str | None], split: Matrix, sizes_per_dataset: Sequence[Sequence[int | None]]
     ) -> list[list[Any]]:
-        """Builds datasets in a thread pool; returns a list for each split, with one dataset per prefix. A hook."""
+        """Builds datasets in a thread pool; returns a list per split, in order of `prefixes`; may be overridden."""
         build_splits = self._build_megatron_dataset_splits
 
         def build() -> list[list[Any]]:
@@ -112,7 +112,7 @@ class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
     def _build_megatron_dataset_splits(
         self, dataset_path: str | None, split: Matrix, sizes: Sequence[int | None], synchronize_ranks: bool = True
     ) -> list[Any]:
-        """Returns the train, valid and test datasets of one prefix; a hook."""
+        """Returns the train, valid and test datasets of one prefix; may be overridden."""
         if has_ranks() and not self.is_built_on_rank():
             for bounds in split:
                 if bounds is not None and synchronize_ranks:

@@ -19,7 +19,7 @@ from tokenloom.storage.secrets import admit
 
 @dataclass
 class BlendedMegatronDatasetConfig(config.BlendedMegatronDatasetConfig):
-    """`tokenloom.BlendedMegatronDatasetConfig` with Megatron's validation only; other invalid settings raise on use."""
+    """`tokenloom.BlendedMegatronDatasetConfig` with only Megatron's validation; other errors are raised on use."""
 
     def __post_init__(self) -> None:
         """Validates the settings and computes `mock` and `split_matrix`."""
@@ -73,7 +73,7 @@ def convert_split_vector_to_split_matrix(
 ) -> SplitMatrix:
     """Returns the interval of each split as (start, end) in [0, 1]; None if the split is empty.
 
-    With two vectors, each interval is the intersection of the intervals of both.
+    With two vectors, the interval of a split is the intersection of its intervals in the two vectors.
 
     Example:
         >>> convert_split_vector_to_split_matrix([0.75, 0.25, 0.0])

@@ -89,7 +89,7 @@ class BasePackingScheduler(base.BasePackingScheduler):
         dev: Any,
         config: Any,
     ) -> Wrapped:
-        """Packs one global batch across ranks with this scheduler, see `wrap_data_iterator`. Collective."""
+        """Packs one global batch with this scheduler, see `wrap_data_iterator`; all ranks must call this together."""
         place = place_in(dp_group, tp_group, pp_group, dp_cp_group, dev)
         is_list = isinstance(data_iterator, list)
         iterators = data_iterator if is_list else [data_iterator]
@@ -132,7 +132,7 @@ class DefaultDynamicCPScheduler(DpBalancedScheduler, _DefaultDynamicCPScheduler)
 
 
 class CostBalancedScheduler(BasePackingScheduler, balanced.CostBalancedScheduler):
-    """A scheduler that makes packs of about equal cost; Megatron has none like it."""
+    """A scheduler that makes packs of about equal cost; not in Megatron."""
 
 
 class HybridCostBalancedScheduler(BasePackingScheduler, hybrid.HybridCostBalancedScheduler):
@@ -160,12 +160,12 @@ scheduler_map: dict[str, type[base.BasePackingScheduler]] = {
 def wrap_data_iterator(
     data_iterator: Any, config: Any = None, num_microbatches: int | None = None, pg_collection: Any = None
 ) -> Wrapped:
-    """Packs one global batch across ranks, see `tokenloom.packing.wrap_data_iterator`. Collective over all ranks.
+    """Packs one global batch, see `tokenloom.packing.wrap_data_iterator`; all ranks must call this together.
 
     Args:
         data_iterator: iterator over samples; needs only `__next__`.
         config: packing settings; None for the arguments of Megatron's trainer.
-        num_microbatches: samples to read from the iterator; None for Megatron's current number of microbatches.
+        num_microbatches: number of samples to read from the iterator; None for Megatron's current number.
         pg_collection: process groups; None for those of Megatron's parallel state.
 
     Returns:
@@ -200,7 +200,7 @@ def _get_scheduler_max_real_num_seqs(config: Any) -> int | None:
 
 
 class BalancedCPScheduler:
-    """The scheduler of `HybridCPDataLoaderWrapper`: Megatron's, or a cost-balanced one if Megatron is not imported.
+    """The scheduler of `HybridCPDataLoaderWrapper`; plans like Megatron or, if Megatron is not imported, by cost.
 
     Args:
         max_seq_len_per_rank: maximum tokens per rank.
@@ -228,7 +228,7 @@ class BalancedCPScheduler:
 
 
 class HybridCPDataLoaderWrapper:
-    """An iterator over global batches for hybrid context parallelism. Each step is collective.
+    """An iterator over global batches for hybrid context parallelism; all ranks must call `next` together.
 
     Each item is (this rank's sub-samples by id, sub-sample ids indexed `[microbatch][rank][k]`), or (None, None) if
     `data_iterator` is None.
@@ -278,7 +278,7 @@ def get_batch_on_this_rank_for_sequence_packing(
     dynamic_cp: bool = False,
     return_context_parallel_batch: bool = False,
 ) -> Any:
-    """Returns this rank's part of the next microbatch. Collective over tensor-parallel ranks.
+    """Returns this rank's part of the next microbatch; all ranks of a tensor-parallel group must call this together.
 
     See `tokenloom.packing.get_batch_on_this_rank_for_sequence_packing`. If the program has imported Megatron, the
     result has Megatron's `PackedSeqParams`. With `dynamic_cp`, every pack needs `local_cp_size`.

@@ -35,7 +35,7 @@ def get_batch_and_global_seqlens(
 ) -> tuple[list[SubSample], list[tuple[int, int]], Any, Any, list[int]]:
     """Reads `num_microbatches` items; returns their sub-samples, then the results of `get_global_seqlens_and_ids`.
 
-    Collective. Raises `StopIteration` if the iterator ends, and `ConfigError` if no rank has a sub-sample.
+    All ranks of `dp_group` call this together. `StopIteration` if the iterator ends; `ConfigError` without sub-samples.
     """
     items = [next(data_iterator) for _ in range(num_microbatches)]
     batch = unpack_batch([one for item in items for one in (item if isinstance(item, list) else [item])])
@@ -57,7 +57,7 @@ def unpack_batch(batch: Sequence[Any]) -> list[SubSample]:
 def get_global_seqlens_and_ids(
     subsample_seqlens: Any, dp_group: Any
 ) -> tuple[list[tuple[int, int]], Any, Any, list[int]]:
-    """Assigns an id to each sub-sample of all data-parallel ranks, and gathers all lengths. Collective.
+    """Assigns ids to the sub-samples of all data-parallel ranks, which must call this together; gathers all lengths.
 
     Returns:
         pairs: list with (id, length) of each sub-sample of all ranks.
@@ -89,7 +89,7 @@ def reroute_samples_to_dcp_ranks(
     total_dcp_gpus: int | None = None,
     sample_keys: Collection[str] | None = None,
 ) -> dict[int, SubSample]:
-    """Sends each sub-sample to its rank in `sample_id_groups`; returns this rank's sub-samples by id. Collective in dp.
+    """Sends each sub-sample to its ranks in `sample_id_groups`; returns the sub-samples of this rank by id.
 
     Development versions after Megatron 0.20 have no `tp_group`, and pass `dp_cp_group` in its position.
 
@@ -135,7 +135,7 @@ def broadcast_to_pp_group(
     pp_group: Any,
     dev: Any,
 ) -> tuple[Any, Any, Any, Any]:
-    """Returns packs (metadata only), count and length sums, sent by the first stage to middle stages. Collective."""
+    """Returns packs, their number and sums of lengths; middle stages get those of the first stage, only as metadata."""
     numbers = (num_micro_batches, seqlen_sum_this_global_batch, seqlen_squared_sum_this_global_batch)
     if Channel(pp_group).size <= 2:
         return new_samples, *numbers
@@ -145,9 +145,9 @@ def broadcast_to_pp_group(
 
 
 def broadcast_scalars(values: Sequence[Any], group: Any, dev: Any, dtype: Any = torch.float32) -> list[Any]:
-    """Returns the numbers that rank 0 of the group passes, exact up to 2**53. Collective.
+    """Returns the numbers that rank 0 of the group passes, exact up to 2**53.
 
-    Other ranks pass a list of the same length, whose values are ignored.
+    The other ranks must pass a list of the same length; its values are ignored.
     """
     channel = Channel(group)
     if channel.size == 1:
@@ -159,7 +159,7 @@ def broadcast_scalars(values: Sequence[Any], group: Any, dev: Any, dtype: Any = 
 
 
 def broadcast_tensor(item: Any, src_rank: int, group: Any) -> None:
-    """Broadcasts `item` in place from the global rank `src_rank`; does nothing for None. Collective in the group."""
+    """Broadcasts `item` in place from the global rank `src_rank` to all ranks of the group; does nothing for None."""
     channel = Channel(group)
     if item is not None and channel.size > 1:
         item.copy_(channel.broadcast(item, channel.global_ranks.index(src_rank), "tensors"))
@@ -219,7 +219,7 @@ _NAMES = ("dp", "cp", "dp_cp", "tp", "pp")
 def groups_of_run(pg_collection: Any, *names: str) -> dict[str, Any]:
     """Returns the process groups dp, cp, dp_cp, tp and pp by name; all None for a single process.
 
-    Reads attributes of `pg_collection`, which must include `names`; if it is None, reads Megatron's parallel state.
+    Reads the attributes of `pg_collection`, which must include `names`, or Megatron's parallel state for None.
     """
     if pg_collection is not None:
         missing = [name for name in names if not hasattr(pg_collection, name)]

@@ -86,10 +86,10 @@ class GPTDatasetConfig(plain_config.GPTDatasetConfig, BlendedMegatronDatasetConf
 
 
 class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
-    """`tokenloom.GPTDataset` with Megatron's hooks and assignable index arrays; arguments and errors are the same.
+    """`tokenloom.GPTDataset`, its arguments and errors, with Megatron's hooks and index arrays that can be assigned.
 
     Native kernels fill the samples unless a subclass overrides a hook, a program replaces a function of this module, or
-    assigned arrays give samples different lengths. Then each sample is made in Megatron's steps, by
+    assigned arrays give samples different lengths. In these cases each sample is made in Megatron's steps, by
     `_query_document_sample_shuffle_indices` and `_get_ltor_masks_and_position_ids`.
 
     Attributes:
@@ -119,11 +119,11 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         return open_pair(dataset_path, config, counts[dataset_path] if counts else None, config.token_dtype_code)
 
     def _get_num_tokens_per_epoch(self) -> int:
-        """Returns the number of tokens in one epoch; a hook."""
+        """Returns the number of tokens in one epoch; may be overridden."""
         return self.documents.count_tokens()
 
     def _get_num_epochs(self, num_tokens_per_epoch: int) -> int:
-        """Returns the number of epochs that `num_samples` samples need; a hook."""
+        """Returns the number of epochs that `num_samples` samples need; may be overridden."""
         policy = self.config.policy_of(self.index_split)
         return policy.epochs(num_tokens_per_epoch, self.documents.length_blocks()).plan(self.num_samples).num_epochs
 
@@ -163,7 +163,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         return self.order
 
     def _build_document_sample_shuffle_indices(self) -> tuple[Any, Any, Any]:
-        """Returns the document, sample and shuffle index; (None, None, None) with `defer_npy_index_mmap`. A hook."""
+        """Returns (document, sample, shuffle index), each None with `defer_npy_index_mmap`; may be overridden."""
         if self.config.defer_npy_index_mmap:
             return None, None, None
         assert isinstance(self.order, ArrayOrder)
@@ -171,7 +171,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         return document_index, sample_index, shuffle_index
 
     def _assign(self, arrays: dict[str, Any]) -> None:
-        """Replaces the index arrays that `arrays` contains by name; arrays that it does not contain stay."""
+        """Replaces the index arrays that `arrays` contains by name; other index arrays stay."""
         self.order = GivenOrder(
             {name: arrays[name] if name in arrays else self._index(name) for name in NAMES},
             self.documents,
@@ -266,7 +266,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         return attention_mask, loss_mask, position_ids
 
     def _query_document_sample_shuffle_indices(self, idx: int) -> tuple[Any, ...]:
-        """Returns a sample's tokens and document indices; since Megatron 0.19 also the documents' lengths. A hook.
+        """Returns a sample's tokens, document indices and, since Megatron 0.19, document lengths; may be overridden.
 
         Returns:
             text: int64[sequence_length + 1], padded; int64[sequence_length] without `add_extra_token_to_sequence`.
@@ -295,7 +295,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
 
 
 class _WindowsOfFunctions(WindowOrder):
-    """A window order that builds arrays with Megatron's module functions, which programs may replace."""
+    """An order of windows that builds its arrays with functions of this module, which programs may replace."""
 
     def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
         random, shape, plan = np.random.RandomState(self._seed), self._shape, self._plan

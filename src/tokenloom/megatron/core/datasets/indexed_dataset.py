@@ -99,7 +99,7 @@ class _IndexReader(Index):
 
 
 class _IndexWriter:
-    """A context manager that writes an `.idx` file and publishes it atomically on exit; an error discards it."""
+    """A context manager that writes an `.idx` file and publishes it atomically on exit; an error discards the file."""
 
     def __init__(self, idx_path: str, dtype: Any) -> None:
         self.idx_path = idx_path
@@ -201,7 +201,7 @@ OBJECT_STORAGE_BIN_READERS: dict[str, Any] = {"s3": _S3BinReader, "msc": _MultiS
 
 
 class _ReaderSource:
-    """A byte source that reads tokens through a program's reader; `source` provides the size."""
+    """A byte source that reads tokens through the `bin_reader` of a program; `source` provides the size."""
 
     mapped = None
 
@@ -248,7 +248,7 @@ class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset[Any]):  # ty
     Further arguments and errors are those of `tokenloom.IndexedDataset`.
 
     Args:
-        object_storage_config, s3_config: an `ObjectStorageConfig`, by its new or old name; needs `mmap=False`.
+        object_storage_config, s3_config: an `ObjectStorageConfig`, under its new or old name; needs `mmap=False`.
         dtype_code: dtype code that the `.idx` file must have; ignored without `sequences_per_dataset`.
     """
 

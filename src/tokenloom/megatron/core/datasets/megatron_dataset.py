@@ -27,7 +27,7 @@ LowLevelDataset = IndexedDataset | Iterable[Any]
 
 
 class MegatronDataset(base.MegatronDataset, torch.utils.data.Dataset[Any]):  # type: ignore[misc]  # torch has no types
-    """`tokenloom.MegatronDataset` as a torch dataset with Megatron's hooks; arguments and errors are the same."""
+    """`tokenloom.MegatronDataset`, its arguments and errors, as a torch dataset with Megatron's hooks."""
 
     @staticmethod
     def numel_low_level_dataset(low_level_dataset: Any) -> int:
@@ -65,7 +65,7 @@ _CHECKED_AT_ONCE = 1 << 16
 
 
 def index_array(name: str) -> Any:
-    """Returns a settable property for an index array; with `defer_npy_index_mmap`, None until a sample is read."""
+    """Returns a settable property for an index array; None before the first read with `defer_npy_index_mmap`."""
 
     def get(dataset: Any) -> Any:
         order = dataset.order
@@ -77,7 +77,7 @@ def index_array(name: str) -> Any:
 
 
 def name_paths(dataset: Any, folder: Any, split: Any, *names: str) -> None:
-    """Sets the attributes `path_to_NAME` of a dataset to Megatron's cache paths."""
+    """Sets the attribute `path_to_NAME` of a dataset to Megatron's cache path, for each NAME in `names`."""
     for name in names:
         path = f"{folder}/{dataset.unique_description_hash}-{type(dataset).__name__}-{split.name}-{name}.npy"
         setattr(dataset, f"path_to_{name}", path)
@@ -145,7 +145,7 @@ class GivenOrder(_GivenArrays, WindowOrder):
         return True
 
     def _read(self, arrays: Arrays) -> WindowReader:
-        """Returns a reader of spans; reading a sample that is not such a window raises `IndexError`."""
+        """Returns a reader of spans; it raises `IndexError` for a sample that is not a window of the common length."""
         lengths = self._documents.lengths
         return window_reader(arrays, lengths, window_length=self._sequence_length, extra=self._extra)
 

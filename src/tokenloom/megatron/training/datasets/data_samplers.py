@@ -26,7 +26,7 @@ _NO_LOADER_WITHOUT_SAMPLES = (0, 20)
 
 
 def __getattr__(name: str) -> Any:
-    """Imports Megatron's `parallel_state` on first access to `mpu`; programs patch its functions."""
+    """Returns Megatron's `parallel_state` for the name `mpu`, imported on access; programs patch its functions."""
     if name == "mpu":
         return _parallel_state()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -57,7 +57,7 @@ def build_pretraining_data_loader(
         dataset: a map-style dataset. If its attribute `split` or `index_split` is valid or test, batches have the
             evaluation batch size. With `--dataloader-type external`, a loader, which is returned unchanged.
         consumed_samples: number of samples that all ranks together have already consumed.
-        args, data_parallel_rank, data_parallel_size: arguments, rank and group size; None for the running program's.
+        args, data_parallel_rank, data_parallel_size: trainer arguments, rank, group size; None for the program's own.
 
     Raises:
         ConfigError: `--dataloader-type` is unknown, or no samples are left.
@@ -135,7 +135,7 @@ class _TotalLength(samplers.DataParallelSampler):
 
 
 class MegatronPretrainingSampler(_TotalLength, samplers.MegatronPretrainingSampler):
-    """`tokenloom.MegatronPretrainingSampler`, but `len` is `total_samples`. `get_start_end_idx` is a hook."""
+    """`tokenloom.MegatronPretrainingSampler`, but `len` is `total_samples`; `get_start_end_idx` may be overridden."""
 
 
 class HybridCPMegatronPretrainingSampler(_TotalLength, samplers.HybridCPMegatronPretrainingSampler):

@@ -85,7 +85,7 @@ class GPTFIMDataset(GPTDataset):
         return f"{type(self).__name__}._query_document_sample_shuffle_indices"
 
     def _query_document_sample_shuffle_indices(self, idx: int) -> tuple[Any, ...]:
-        """Returns a sample's tokens after FIM, and its document indices; since Megatron 0.19 also the length.
+        """Returns a sample's tokens after FIM and its document indices; since Megatron 0.19 also its length.
 
         Returns:
             text: int64[sequence_length + 1].

@@ -97,7 +97,7 @@ class SFTDataset(MegatronDataset):
         return tokens if len(tokens) <= longest else [*tokens[: self.config.sequence_length - 1], tokenizer.eod]
 
     def _tokenize(self, conversation: list[Message]) -> tuple[list[int], list[int]]:
-        """Returns the tokens of a conversation, and the target of each token; `IGNORE_INDEX` if it has no loss."""
+        """Returns the tokens of a conversation, and the target of each token, `IGNORE_INDEX` where there is no loss."""
         tokenizer: Any = self.config.tokenizer
         if not hasattr(tokenizer, "tokenize_conversation"):
             hint = "use Megatron's tokenizer for fine-tuning, or `tokenloom.SFTDataset` with a Hugging Face tokenizer"

@@ -88,7 +88,7 @@ def _sharegpt_to_messages(sample: Record) -> list[Message]:
 
 
 def _messages_passthrough(sample: Record) -> list[Message]:
-    """Returns the roles and contents of "messages"; drops other fields."""
+    """Returns the "messages" of a record with their roles and contents only."""
     messages = []
     for message in sample.get("messages") or []:
         role = message.get("role") or "user"
