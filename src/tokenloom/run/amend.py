@@ -1,7 +1,7 @@
-"""Writes and edits `run.toml`, and amends a run: changes `run.toml` and its lock from a position on.
+"""Writes and edits `run.toml`, and amends a run: changes `run.toml` and its lock from a given position on.
 
-`tomlkit` keeps comments, blank lines and key order. The edited text is parsed again and must have the intended
-settings. If that fails, the error shows the lines to write by hand.
+`tomlkit` edits the text and keeps comments, blank lines and the order of keys. The edited text is parsed again. If it
+does not have the intended settings, the error shows the lines to write by hand.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ _Body = list[tuple[Key | None, Item]]  # a table in file order; comments and bla
 def rewritten(text: str, settings: RunSettings) -> tuple[str, RunSettings]:
     """Edits the text of `run.toml` to have the given settings; returns the new text and the settings parsed from it.
 
-    Sizes and weights of stages may change, sources and denials may be appended, and stages may be inserted. The stages
-    after an inserted one get explicit names and sequence lengths so that they do not change.
+    Stages can get another size or other weights, or be inserted; sources and denials can be appended. Stages after an
+    inserted stage keep their name and sequence length, which are written out where they were implicit.
     """
     edit, old = _Edit(text, settings.path), parse_run(text, path=settings.path)
     for source in settings.sources[len(old.sources) :]:
@@ -78,14 +78,14 @@ def rewritten(text: str, settings: RunSettings) -> tuple[str, RunSettings]:
 
 
 class _Edit:
-    """An edit of the text of `run.toml`; `lines` are all lines inserted so far."""
+    """An edit of the text of `run.toml`; `lines` has all lines inserted so far, for the hints of errors."""
 
     def __init__(self, text: str, path: str) -> None:
         self._text, self._path = text, path
         self.lines: list[str] = []
 
     def set_samples(self, number: int, stage: StageSettings, *, sets_weights: bool) -> None:
-        """Writes the size of a stage as `samples`; with `sets_weights`, also writes its weights."""
+        """Replaces the size of a stage by a line `samples = …`; if `sets_weights`, also replaces its weights."""
         shares = stage.weights if sets_weights else None
         lines = _lines({"samples": stage.samples, "weights": shares and dict(shares)})
         self.lines += lines
@@ -133,7 +133,7 @@ class _Edit:
         self._document.body.extend(_body_of(["", *lines]))
 
     def result(self, settings: RunSettings) -> tuple[str, RunSettings]:
-        """Returns the new text and its settings, or raises an error if these are not the intended settings."""
+        """Returns the new text and the settings parsed from it; raises an error if they differ from `settings`."""
         text = self._document.as_string()
         text = text.replace("\n", "\r\n") if "\r\n" in self._text else text
         try:
@@ -175,7 +175,7 @@ def _body_of(lines: Sequence[str]) -> _Body:
 
 
 def _take_trailing(body: _Body) -> _Body:
-    """Removes and returns blank lines and comments after the last key: they belong to the next table."""
+    """Removes and returns the blank lines and comments after the last key of a table; they belong to the next table."""
     if body and isinstance(body[-1][1], Table):
         return _take_trailing(body[-1][1].value.body)
     stop = max((place for place, (key, _) in enumerate(body, 1) if key is not None), default=0)
@@ -225,7 +225,7 @@ _SUFFIX = re.compile(r"_?(?:text_)?(?:document|sentence)$")
 
 
 def weighted_entries(entries: Sequence[str]) -> tuple[tuple[str, ...], tuple[Fraction, ...]]:
-    """Splits Megatron's blend arguments into prefixes and weights; weights are empty if only prefixes are given."""
+    """Splits blend arguments such as `0.8 web 0.2 code` into prefixes and weights; `web code` has no weights."""
     prefixes, weights = parse_alternating(entries, "the blend")
     if weights is not None:
         return tuple(prefixes), tuple(weight_of(Decimal(weight)) for weight in entries[::2])
@@ -251,9 +251,9 @@ def draft_text(
 ) -> str:
     """Returns the text of a new `run.toml` with comments.
 
-    Each entry of `data`, a path relative to the working directory, becomes a source. If `weights` is empty, the stage
-    reads each source once, or, given `tokens` or `samples`, mixes sources by number of tokens. `settings` are values
-    of [samples].
+    Each path in `data`, relative to the working directory, becomes a source. If `weights` is empty, the only stage
+    reads each source once; if `tokens` or `samples` is given, it instead weights each source by its number of tokens.
+    `settings` are values of [samples].
     """
     folder, names = os.path.dirname(path), _names(data)
     if tokenizer and os.path.exists(tokenizer) and not any(kind.takes(tokenizer) for kind in TOKENIZER_KINDS.values()):
@@ -308,7 +308,7 @@ mix = "random"            # "even": sources alternate evenly
 
 
 def _names(data: Sequence[str]) -> list[str]:
-    """Returns a unique source name for each path, from the last part of the path that has letters."""
+    """Returns a unique source name for each path, made from the last component that gives a non-empty name."""
     names: list[str] = []
     for entry in data:
         name = ""
@@ -326,15 +326,16 @@ class Amendment:
     """A change of a run from a position on.
 
     Attributes:
-        position: first position that may change.
-        weights, sequence_length: values of a new stage that begins at `position`; empty or None keeps the current ones.
+        position: first position whose sample may change.
+        weights, sequence_length: those of a new stage that begins at `position`; empty or None takes them from the
+            stage that it replaces.
         stage_name: name of the new stage; None derives it from the position.
-        tokens, samples: size of the new stage; if both are None, the rest of the stage that it replaces.
+        tokens, samples: size of the new stage; if both are None, it replaces the rest of that stage.
         sources: `data` of new sources, by name of the source.
         denied: path of a file that lists documents to deny; None if there is none.
         denied_documents: names of documents to deny.
         reason: why the documents are denied; stored in `run.toml`, without effect.
-        grows: whether to add the new pairs that `data` of the sources matches.
+        grows: whether to add pairs that `data` of the existing sources matches and that the lock does not have.
     """
 
     position: int
@@ -361,7 +362,7 @@ class Amendment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amended:
-    """The result of an amendment: the text of `run.toml` before and after, and the locks."""
+    """The result of an amendment: the text of `run.toml` before and after it, and the old and the new lock."""
 
     before: str
     after: str
@@ -371,7 +372,7 @@ class Amended:
 def amend_run(
     path: str | os.PathLike[str], amendment: Amendment, *, reading: Reading | None = None, write: bool = True
 ) -> Amended:
-    """Changes a run from a position on. If this fails, or if `write` is False, both files stay unchanged."""
+    """Amends a run: changes `run.toml` and its lock. If this fails, or if `write` is False, both stay unchanged."""
     path = os.fspath(path)
     with OutputLock(lock_path(path)) if write else nullcontext():
         old, before = read_lock(lock_path(path)), read_text(path)
@@ -488,9 +489,9 @@ class Denied:
 
     Attributes:
         documents: indices of all documents that the denial lists, by index of the source.
-        again, held_out: those of `documents` that were already denied, and those that are held out.
-        changed: spans before position `stop` that become padding.
-        seen: spans before the denial's position; None if not requested.
+        again, held_out: those of `documents` that were already denied, and those of `documents` that are held out.
+        changed: spans at positions before `stop` that become padding.
+        seen: spans of `documents` that samples before the denial's position read; None if not requested.
         digests: digests of the order before the denial's position, by the old lock and by the new lock.
         order_digests: digests of the order before `stop` without any denials, by the old lock and by the new lock.
     """
@@ -521,8 +522,8 @@ def deny_documents(
 ) -> Denied:
     """Denies documents from a position on: adds a `[[denied]]` table to `run.toml` and locks the run; see `amend_run`.
 
-    Lists the changes before position `until` (default: the end of the run, or `AHEAD` positions if it is endless).
-    With `since_start`, also lists where the documents were read before the denial.
+    The result lists the spans that become padding before position `until`; None stands for the end of the run, or for
+    `AHEAD` more positions if it is endless. With `since_start` it also lists what was read before the denial.
     """
     if until is not None and until < denial.position:
         raise ConfigError(f"until must be at least {denial.position}, where the denial begins, got {until}")

@@ -1,6 +1,6 @@
-"""Compares two locks: finds the first position that differs, all changes, and the data that both read.
+"""Compares two locks: finds the first position that differs, changed settings and data, and data in common.
 
-Only the locks are read. Shared data are pairs of equal content under any name.
+Only the locks are read. Data in common are pairs with equal counts and checksums, whatever their names are.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tokenloom.run.settings import WITHOUT_EFFECT
 from tokenloom.run.timeline import Timeline
 
 MAKE_SAMPLES = ("order", "seed", "documents", "windows", "dataset", "samples")
-"""Settings that change every sample: runs that differ in one share no sample. A mixing block only moves samples."""
+"""Settings that change every sample if they change; `mixing_block` is not one of them, since it only moves samples."""
 
 _SETTINGS = (*MAKE_SAMPLES, "mixing_block", "tokenizer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """The first position where two locks differ. `before` and `after` say what determines its sample in each."""
+    """The first position where two locks differ; `before` and `after` describe its sample in the old and new lock."""
 
     position: int
     before: str
@@ -52,7 +52,7 @@ def check_past(old: RunLock, new: RunLock, consumed: int) -> None:
 def first_moved(old: RunLock, new: RunLock, stop: int) -> Moved | None:
     """Returns the first position before `stop` where two locks differ; None if there is none.
 
-    All earlier samples are equal. The sample at the position may be equal by chance, for example after a new weight.
+    All earlier samples are equal. The sample at this position is determined differently, but can be equal by chance.
     """
     if not stop:
         return None
@@ -86,7 +86,7 @@ def _decided(lock: RunLock, position: int) -> str:
 
 
 def stored_order_facts(lock: RunLock) -> dict[str, Any]:
-    """Returns everything in a lock that determines a stored order, by name."""
+    """Returns everything in a lock that determines the reference's order, by name of the setting."""
     segment = lock.segments[0]
     read = [lock.sources[number] for number, _ in segment.weights]
     return {
@@ -105,8 +105,8 @@ def stored_order_facts(lock: RunLock) -> dict[str, Any]:
 class LockChanges:
     """The differences between a lock and an older lock.
 
-    `new_data` has the sources with new pairs, reduced to these; `gone` the names of removed sources; `others` the names
-    of other changed settings. `num_denied` counts documents that only the new lock denies, or that it denies earlier.
+    `new_data` has each source that gained pairs, with only these pairs. `gone` has the names of removed sources, and
+    `others` of changed settings. `num_denied` counts documents that only the new lock denies, or denies earlier.
     """
 
     new_data: tuple[LockedSource, ...]
@@ -148,10 +148,10 @@ def _facts(lock: RunLock, segment: LockedSegment) -> tuple[object, ...]:
 
 
 def dropped_denials(old: RunLock, new: RunLock) -> Iterator[str]:
-    """Yields the names of documents that the old lock denies and the new lock denies later or not at all.
+    """Yields denials of the old lock that the new lock lacks or begins later, such as `web:7 from position 9 on`.
 
-    Documents are compared by pair content and row, since pairs may move; if the pair is gone, by name. A document whose
-    pair and source are gone cannot be read and is skipped.
+    A document is recognized by the content of its pair and its row there, since pairs may move; if the new lock has no
+    such pair, by name. If the new lock has neither the pair nor the source, the document is skipped: nothing reads it.
     """
     by_name = _first_denied(new)
     by_content = {(pair, row): start for start, pair, row in by_name.values()}
@@ -166,7 +166,7 @@ def dropped_denials(old: RunLock, new: RunLock) -> Iterator[str]:
 
 
 def _first_denied(lock: RunLock) -> dict[tuple[str, int], tuple[int, Hashable, int]]:
-    """Returns (first denied position, pair content, row) of each denied document, by (source name, document)."""
+    """Returns {(source name, document): (first position where it is denied, content of its pair, row in the pair)}."""
     found: dict[tuple[str, int], tuple[int, Hashable, int]] = {}
     for denial in lock.denials:
         for number, documents in denial.documents:
@@ -178,7 +178,7 @@ def _first_denied(lock: RunLock) -> dict[tuple[str, int], tuple[int, Hashable, i
 
 
 def _content(pair: LockedPair, parts: int = 5) -> tuple[object, ...]:
-    """Returns the first `parts` values that identify the content of a pair; the sixth is the checksum of its tokens."""
+    """Returns the first `parts` values of `content_of`; the sixth is the checksum of the tokens, which can be None."""
     return tuple(content_of(pair)[:parts])
 
 
@@ -188,7 +188,7 @@ def _named_content(pair: LockedPair) -> Hashable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedSetting:
-    """A difference, described in words. `name` is a setting, "sources", "data of NAME", "stages" or "denied"."""
+    """A difference in words; `name` is a setting's name, "sources", "data of NAME", "stages" or "denied"."""
 
     name: str
     before: str
@@ -197,7 +197,7 @@ class ChangedSetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedSource:
-    """A source's tokens in either run, and its tokens that both have, which the second has in sources `names_after`."""
+    """A source's tokens in two runs; the second has `common_data` of the first's tokens, in sources `names_after`."""
 
     name: str
     data_before: int
@@ -213,10 +213,10 @@ class RunDifferences:
     Attributes:
         runs: identities of both runs.
         ends: number of positions of each run; None if endless.
-        stop: the position before which the runs were compared; None if they are endless.
+        stop: end of the compared positions, exclusive; None if there is no end.
         position: first position where the runs differ or that only one run has; None if the runs are equal.
-        before, after: the sample of each run at `position`; None after the end of a run, and in a stored order.
-        reason: what differs at `position`, in words; None if one run ends there.
+        before, after: sample of each run at `position`; None after the run's end or if a run has the reference's order.
+        reason: what differs at `position`, in words; None if one run ends there or the runs are equal.
     """
 
     runs: tuple[str, str]

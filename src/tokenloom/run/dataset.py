@@ -1,4 +1,4 @@
-"""The map-style dataset of a run. Opens sources and pairs when a sample first needs them."""
+"""The map-style dataset of a run, which opens pairs when a sample first needs them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """The sample at a position: window `window` of walk `walk` over `source`. All numbers count from 0."""
+    """Where a sample comes from: a window of a walk, which is a pass or a part of one. All numbers count from 0."""
 
     position: int
     stage: str
@@ -79,13 +79,13 @@ class RunDataset(Composite):
     """The samples of a run by position; `dataset_id` of a sample is the index of its source.
 
     Negative positions count from the end, unless the run is endless. Position None gives a sample without any loss.
-    The first sample of a source opens its data. Thread-safe, fork-safe and picklable.
+    Data of a source are opened for its first sample. Thread-safe, fork-safe and picklable.
 
     Args:
         timeline: the order of the run.
         tokenizer: the tokenizer of the run.
         reading: how to read the data.
-        held_out_of: lock of the run whose held-out documents are read; None for the samples of the run itself.
+        held_out_of: lock of a run, to read its held-out documents; None to read the documents that it trains on.
     """
 
     def __init__(
@@ -96,9 +96,9 @@ class RunDataset(Composite):
         self.lock: RunLock = timeline.lock
         self._data_lock = self.lock if held_out_of is None else held_out_of
         self.makes_batches: bool = self.lock.dataset != "varlen"
-        """Whether `batch` works: samples of different lengths make no batch."""
+        """Whether `batch` works; False for dataset "varlen", since its samples differ in length."""
         self.digests_tokens: bool = self.lock.dataset not in CONVERSATIONS
-        """Whether `batch` can compute digests of tokens."""
+        """Whether `batch` can compute digests of tokens; False for conversations."""
         self.tokenizer = tokenizer
         self.reading = reading
         self._number_type = number_type(len(self.lock.sources))
@@ -140,15 +140,12 @@ class RunDataset(Composite):
         return place_at(self.timeline, self._position(idx))
 
     def spans(self, idx: int) -> Spans:
-        """Returns the document pieces that make up a sample, each with the index d of the document in the source.
-
-        If the document is denied, -1 - d replaces d.
-        """
+        """Returns the spans of a sample; documents are indices in the source, and a denied document d has -1 - d."""
         spans: Spans = self._group(idx).ask(lambda dataset, numbers: dataset.span_batch(numbers))[0]
         return spans
 
     def _shares(self, positions: NDArray[np.int64]) -> list[Share]:
-        """Groups the samples of a batch by source and level: how many denials of the source are in force."""
+        """Groups the samples of a batch by source and level, the number of denials of the source in force."""
         length, source_numbers, numbers = self._lookups.at(positions)
         sources = source_numbers.tolist()
         denies = bool(self._denied)
@@ -168,7 +165,7 @@ class RunDataset(Composite):
         return groups
 
     def member(self, source: int, length: int, level: int = 0, walks: Set[int] = frozenset()) -> Member:
-        """Returns the samples of a source with its first `level` denials; first adds missing walks of `walks`."""
+        """Returns the samples of a source under its first `level` denials, in the walks `walks` and possibly others."""
         member = self._members.get((source, length, level))
         if member is not None and walks <= member.walks:
             return member
@@ -189,10 +186,9 @@ class RunDataset(Composite):
     def groups_of(
         self, positions: NDArray[np.int64], segments: NDArray[np.int32] | None = None
     ) -> Iterator[tuple[NDArray[np.int64], Share]]:
-        """Yields, for each segment and source, the indices of its positions, int64[count], and its samples.
+        """Groups positions by segment, source and denials in force; yields the rows and the samples of each group.
 
-        Positions may be in any order, and samples may differ in length. `segments` has the segment of each position,
-        if known.
+        Positions may be in any order, and samples may differ in length. `segments` has the segment of each position.
         """
         if segments is None:
             segments = self.timeline.locate(positions).segments
@@ -236,7 +232,7 @@ class RunDataset(Composite):
 
     @property
     def fills_batches(self) -> bool:
-        """Whether `batch` can fill given arrays: not for conversations or samples of several lengths."""
+        """Whether `batch` can fill given arrays; False for conversations and for several sequence lengths."""
         return len(self._lengths) == 1 and self.lock.dataset not in CONVERSATIONS
 
     @property
@@ -281,13 +277,13 @@ class RunDataset(Composite):
     def lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> NDArray[np.int64]:
         """Returns the number of tokens of each sample, int64[num_positions], without reading samples.
 
-        If `positions` is None, of all samples. For single conversations this is `original_seq_len`, else the stage's
-        sequence length.
+        None stands for all positions. The number is `original_seq_len` for dataset "varlen", otherwise the sequence
+        length of the stage.
         """
         return self._lengths_of(positions, lambda dataset, numbers: dataset.lengths(numbers))
 
     def padded_lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> NDArray[np.int64]:
-        """Returns the padded length of each sample, int64[num_positions]; `padded_seq_len` for single conversations."""
+        """Returns the padded length of each sample, int64[num_positions]; `padded_seq_len` for dataset "varlen"."""
         return self._lengths_of(positions, lambda dataset, numbers: dataset.padded_lengths(numbers))
 
     def _lengths_of(
@@ -303,7 +299,7 @@ class RunDataset(Composite):
         return answers
 
     def _known(self, positions: Positions) -> tuple[NDArray[np.int64], list[int]]:
-        """Returns positions counted from the start, int64[count], and the indices of those that are None (fillers)."""
+        """Returns non-negative positions, int64[count], and the indices of the positions that are None (fillers)."""
         known, fillers = positions_and_fillers(positions)
         first, last = bounds_of(known) if known.size else (0, -1)
         if first < 0 or last >= len(self):
@@ -312,7 +308,7 @@ class RunDataset(Composite):
 
     @property
     def counts_need_tokens(self) -> bool:
-        """Whether loss depends on tokens, so that counting slots reads data; opens nothing."""
+        """Whether loss depends on tokens, so that `slot_counts` reads data; the property itself opens no data."""
         config = next(iter(self._configs.values()))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", AmbiguousPadWarning)  # the dataset warns about it
@@ -320,7 +316,7 @@ class RunDataset(Composite):
         return bool(config.eod_mask_loss) or pad >= 0 or bool(self.lock.samples.get("fim_rate"))
 
     def slot_counts(self, positions: NDArray[np.integer[Any]]) -> dict[int, SlotCounts]:
-        """Counts the slots of samples by their use, per source; reads tokens only if loss depends on them."""
+        """Counts slots by use, such as loss or padding, per source index; reads tokens only if loss depends on them."""
         counts: dict[int, SlotCounts] = {}
         for group in self._shares(self._known(positions)[0]):
             found: SlotCounts = group.ask(lambda dataset, numbers: dataset.slot_counts(numbers))
@@ -334,7 +330,7 @@ class RunDataset(Composite):
         return [f"{prefix}.bin" for prefix in prefixes if is_remote(prefix)]
 
     def will_need(self, positions: Sequence[int | None]) -> None:
-        """Announces the next samples in reading order, so that object storage is fetched ahead."""
+        """Announces the next samples, in reading order, so that their data are prefetched from object storage."""
         known, _ = self._known([position for position in positions if position is not None])
         for _, group in self.groups_of(known):
             group.ask(lambda dataset, numbers: dataset.will_need(numbers.tolist()))
@@ -370,11 +366,11 @@ _KEPT = 4  # cached chunks: usually enough for one per reading thread
 
 
 Samples = tuple[int, NDArray[np.int32], NDArray[np.int64]]
-"""Sequence length of samples, int32[count] sources, and int64[count] numbers, `walk << WINDOW_BITS | window`."""
+"""(Sequence length of all samples; their sources, int32[count]; their `walk << WINDOW_BITS | window`, int64[count])."""
 
 
 class Lookups:
-    """A cache of positions and their samples, for the next batches. Thread-safe."""
+    """Looks up the samples at positions, and caches the samples at the positions that follow. Thread-safe."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
@@ -385,8 +381,8 @@ class Lookups:
     def at(self, positions: NDArray[np.int64]) -> Samples:
         """Returns the samples at positions, which must be in the run.
 
-        Training reads nearby positions batch after batch: from the second batch on, thousands of positions are looked
-        up at once.
+        Training reads nearby positions batch after batch, so from the second batch on, thousands of positions are
+        looked up at once and cached.
         """
         if not len(positions):
             return 0, np.empty(0, np.int32), positions
@@ -433,7 +429,7 @@ class Reading:
 
 
 def run_config(lock: RunLock, sequence_length: int, tokenizer: Any, reading: Reading, **further: Any) -> Any:
-    """Returns the dataset settings for samples of a length; `further` settings override those of the lock."""
+    """Returns the settings of the dataset class for a sequence length; `further` settings override the lock's."""
     settings = dict(lock.samples)
     for name in ("allow_tokenizer_mismatch", "allow_data_mismatch"):
         settings[name] = bool(settings.get(name)) or getattr(reading, name)
@@ -477,7 +473,7 @@ class SourceData:
         return documents
 
     def documents_of(self, sizes: Sequence[int]) -> SourceDocuments:
-        """Returns the documents of all pairs, held out or not as `held` says; `sizes`: tokens or packs of each pair."""
+        """Returns the documents to read of all pairs; `sizes` has the number of tokens or packs of each pair."""
         both = zip(self.source.pairs, sizes, strict=True)
         rows = [(pair.num_documents, size, pair.held_blocks, pair.held_documents) for pair, size in both]
         return make_source_documents(rows, key=self._key, reads_held=self.held)
@@ -487,7 +483,7 @@ class SourceData:
 
 
 class Member:
-    """The samples of one source and sequence length, indexed by `walk << WINDOW_BITS | window`."""
+    """The samples of a source for one sequence length and denial level, by `walk << WINDOW_BITS | window`."""
 
     def __init__(
         self, data: SourceData, lock: RunLock, config: GPTDatasetConfig, *, denied: Sequence[int], identity: str
@@ -528,7 +524,7 @@ class Member:
         self.walks.add(walk.number)
 
     def ask(self, question: Callable[[Any], Result]) -> Result:
-        """Returns `question(dataset)`; opens the pairs that the call needs."""
+        """Returns `question(dataset)`; opens the pairs that it reads."""
         return with_pairs(self.data.pairs, lambda: question(self.dataset))
 
 
@@ -536,7 +532,7 @@ _KNOWN = ("loaded", "eos", "special_tokens_dict")
 
 
 class RunTokenizer:
-    """The tokenizer of a run: ids and size come from the lock, and anything else loads the tokenizer."""
+    """The tokenizer of a run: token ids and `vocab_size` come from the lock; other attributes load the tokenizer."""
 
     def __init__(self, locked: LockedTokenizer | None, located: str | None) -> None:
         self._locked, self._located = locked, located
@@ -553,7 +549,7 @@ class RunTokenizer:
 
     @property
     def pad(self) -> int:
-        """The padding id; raises `NotImplementedError` if the lock has none, so samples mark padding by position."""
+        """The padding id; raises `NotImplementedError` if the lock has none, and padding is then known by position."""
         if self._locked is None or self._locked.pad is None:
             raise NotImplementedError
         return self._locked.pad

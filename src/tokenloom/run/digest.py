@@ -1,7 +1,7 @@
-"""Digests of a run: of its order before a position, and of its identity, which amendments do not change.
+"""Digests of a run: one of its order before a position, and one of its identity, which amendments do not change.
 
-A digest of the order leaves out all that changes no sample before its position: paths, stage names, caps, the size of a
-stage beyond the last mixing block read, and data not read yet.
+The digest of the order does not cover what changes no sample before the position: paths, stage names, `max_passes`, the
+size of a stage beyond the last mixing block read, and data that are not read yet.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def order_digest(lock: RunLock, position: int) -> str:
 
 
 def run_identity(lock: RunLock) -> str:
-    """Returns the SHA-256 in hex of a run's order version, its seed and the first pairs of its first segment's sources.
+    """Returns the SHA-256 in hex of order version, seed, and the first segment's sources with their initial pairs.
 
     Stages, sample settings and later data may change without changing the identity; `order_digest` covers those.
     """
@@ -57,9 +57,9 @@ def run_identity(lock: RunLock) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownOrder:
-    """The run identity and the order digest that loader states store, and their check when a loader resumes.
+    """The identity and the order of a run, which loader states store and resumed loaders check.
 
-    `digest_at` returns the digest of the order before a position. `why` ends the error message if digests differ.
+    `digest_at` returns the digest of the order before a position. `why` is appended to the error if digests differ.
     """
 
     run: str
@@ -108,7 +108,7 @@ def _ids(lock: RunLock) -> list[object]:
 
 
 def _clipped(lock: RunLock, segment: LockedSegment, position: int) -> tuple[int, ...]:
-    """Returns what determines a segment before `position`, except weights; of the size, only the last mixing block."""
+    """Returns the numbers, besides weights, that determine a segment's samples before `position`."""
     stop = min(position, segment.stop or position) - segment.start
     block = (stop - 1) // lock.mixing_block * lock.mixing_block
     length = min(lock.mixing_block, mixed_size(segment) - block)

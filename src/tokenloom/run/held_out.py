@@ -1,6 +1,6 @@
 """Documents that training does not read: held-out documents, which form a validation dataset, and denied documents.
 
-The holdout of a pair depends only on the earlier pairs of its source, so new pairs never change it.
+Held-out documents of a pair depend on this pair and earlier pairs of its source only, so new pairs never change them.
 """
 
 from __future__ import annotations
@@ -34,16 +34,17 @@ def num_blocks(pair: LockedPair) -> int:
 
 
 def holds_blocks(pairs: Sequence[LockedPair], share: Fraction) -> bool:
-    """Returns whether a new source holds out blocks instead of single documents."""
+    """Returns whether the holdout of a new source is large enough to consist of blocks, not of single documents."""
     return sum(map(num_blocks, pairs)) * share >= FEWEST_BLOCKS
 
 
 def with_holdout(
     pairs: Sequence[LockedPair], share: Fraction | None, *, by_blocks: bool, after: Sequence[LockedPair] = ()
 ) -> list[LockedPair]:
-    """Sets `held_blocks` or `held_documents` of each pair; `held_tokens` stays 0.
+    """Returns the pairs with `held_blocks` or `held_documents` set; `held_tokens` stays 0.
 
-    Up to each pair, including earlier pairs (`after`), `share` of all blocks or documents is held out, rounded half up.
+    Of the blocks or documents of each pair and all pairs before it, `share` is held out, rounded half up. `after` are
+    pairs of the source that come before `pairs`.
     """
     if share is None:
         return list(pairs)
@@ -55,7 +56,7 @@ def with_holdout(
 
 
 def held_numbers(pair: LockedPair, *, key: Key, number: int) -> NDArray[np.int64]:
-    """Returns the indices of the held-out blocks or documents of pair `number`, sorted, int64[num_held]."""
+    """Returns the indices of the held-out blocks or documents of pair `number` of a source, sorted, int64[num_held]."""
     held = pair.held_blocks or pair.held_documents
     units = num_blocks(pair) if pair.held_blocks else pair.num_documents
     permutation = Permutation(units, derive(key, Purpose.HOLDOUT, number))
@@ -85,7 +86,7 @@ def are_held_out(lock: RunLock, source: int, documents: NDArray[np.int64]) -> ND
 
 
 class DeniedDocuments:
-    """The denied documents of each source by level, the number of denials in force."""
+    """The documents that the first n denials of each source deny, for n = 0, 1, 2, …; n is called the level."""
 
     def __init__(self, lock: RunLock) -> None:
         self._starts: dict[int, list[int]] = {}
@@ -108,7 +109,7 @@ class DeniedDocuments:
         return bisect_right(self.starts(source), position)
 
     def of(self, source: int, level: int) -> tuple[int, ...]:
-        """Returns the documents that the first `level` denials of a source deny, as sorted indices."""
+        """Returns the indices of the documents that the first `level` denials of a source deny, ascending."""
         return self._documents[source][level] if level else ()
 
 
@@ -130,7 +131,7 @@ def check_not_emptied(lock: RunLock) -> None:
 
 
 def holdout_lock(lock: RunLock, *, names: Sequence[str], sequence_length: int) -> RunLock:
-    """Returns the lock of a run of the held-out documents: each window once, sources mixed by number of windows."""
+    """Returns the lock of a run that reads each held-out window once; a source's weight is its number of windows."""
     if lock.dataset in CONVERSATIONS:
         message = f"runs of conversations have no holdout, got dataset {lock.dataset!r}"
         raise ConfigError(message, hint="put validation conversations into a source without a weight")

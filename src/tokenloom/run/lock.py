@@ -1,8 +1,8 @@
 """The exact data and segments of a run, and their file `run.lock`.
 
-A source's number is its index in `RunLock.sources` and never changes: new sources are appended, and unused sources
-stay. Pairs of a source are appended in the same way; documents are numbered over all pairs of a source. Local pairs
-below the folder of the file have relative paths, so a run may be moved together with its data.
+The index of a source in `RunLock.sources` never changes: new sources are appended, and unused sources stay. So do pairs
+of a source. Documents are numbered through all pairs of a source. In the file, local pairs below its folder have
+relative paths, so a run can be moved together with its data.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LockedPair:
             manifest; None if the pair has no manifest.
         held_blocks, held_documents: number of held-out blocks or single documents; at least one of the two is 0.
         held_tokens: number of tokens in held-out documents.
-        packs: (sequence length, number of packs per walk) for each length, if windows are packs.
+        packs: (sequence length, number of packs per walk) for each sequence length of the run; empty without packs.
         since: first position at which the source has this pair.
     """
 
@@ -101,13 +101,13 @@ class LockedSegment:
         stage: name of the stage.
         start: first position.
         num_samples: number of positions; None if endless, which only the last segment may be.
-        mixed_as: number of positions mixed before a cut made the segment shorter; None for `num_samples`.
+        mixed_as: number of positions that the mixture was made for, if the segment was cut shorter later; else None.
         sequence_length: tokens per sample.
         weights: (index of the source, weight above 0) in ascending order of sources.
         stretch_length: length in tokens of the stretches that passes are cut into; None unless a later segment of
             another sequence length continues the passes.
-        planned: number of positions planned when the segment began, which stretches depend on; None for `num_samples`.
-        exhausted: indices of the stage's sources that had reached `max_passes`; None if no source has a cap.
+        planned: `num_samples` when the segment began, which decides the stretches; None if it has not changed.
+        exhausted: indices of the stage's sources that had reached `max_passes` before; None if no source has a limit.
     """
 
     stage: str
@@ -155,7 +155,7 @@ class RunLock:
         denials: denied documents, ascending by `start`.
         consumed: number of positions that training has read; these must not change.
         amended: first position of the latest amendment; locking keeps earlier segments that `run.toml` still has.
-        cut_short: name of the source whose `max_passes` ends the run early; None if no cap does.
+        cut_short: name of the source that ends the run early because it reaches `max_passes`; None if there is none.
         settings_sha256, content_sha256: hash of the bytes of `run.toml`, and of its settings without comments.
     """
 
@@ -319,7 +319,7 @@ _HEAD = (
     *("settings_sha256", "content_sha256", "order", "seed", "documents", "windows", "mixing_block", "dataset"),
     *("samples", "tokenizer", "consumed", "amended", "cut_short"),
 )
-"""Members written before the rows, in the order of the file."""
+"""Members of `RunLock` written before sources, segments and denials, in the order of the file."""
 
 _PAIR = {
     each.name: None if each.default is dataclasses.MISSING else each.default for each in dataclasses.fields(LockedPair)
@@ -344,7 +344,7 @@ class _RowReader:
         self._folder = None if is_remote(path) else os.path.join(os.path.dirname(path), "")
 
     def read(self, members: dict[str, Any]) -> Any:
-        """Returns the dataclass of a JSON object; other objects unchanged."""
+        """Converts a JSON object to its dataclass; returns objects without a dataclass unchanged."""
         if "prefix" in members and "suffix" not in members:  # with "suffix" it holds fill-in-the-middle tokens
             return self._pair(members)
         if "pairs" in members:

@@ -1,8 +1,8 @@
 """Locks a run: resolves `run.toml` to exact data and segments without moving consumed positions.
 
-A stage becomes several segments where a source grows or reaches `max_passes`. Segments that training has begun are
-kept, and a mixing block that training has begun keeps its size. If the stage now ends within such a block, the segment
-is cut there. If the block is the short last one and the stage is now longer, another segment follows.
+A stage is split into segments where a source grows or reaches `max_passes`. Segments that training has begun are kept,
+and a mixing block that training has begun keeps its size. If the stage now ends within a begun block, the segment is
+cut there. If the last block of a segment is begun and short, and the stage is now longer, another segment follows.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ class LockedRun:
 
     Attributes:
         lock: the new lock.
-        old: the lock before; None for a first lock.
+        old: the lock that `lock` replaces; None if there was none.
         moved: the first position where `lock` and `old` differ; None if there is none.
-        exhausted: each source that reaches its `max_passes`, with the position and the stage where it does.
-        is_stopped: whether a cap ends the run before its last stage ends.
+        exhausted: each source that reaches its `max_passes`, with the position and the stage where this happens.
+        is_stopped: whether `max_passes` of a source ends the run before its last stage ends.
         empty_records: names of denied records from which no document was made.
         unknown_pairs: if records are denied, prefixes of pairs without origins: these may contain the records.
         dropped: names of documents that `old` denies and `lock` denies later or not at all.
@@ -103,7 +103,7 @@ def lock_run(
     Args:
         path: path of `run.toml`.
         consumed: number of positions that training has read, which must not change; None takes it from the old lock.
-        at: position of an amendment: earlier positions must not change, consumed or not.
+        at: position of an amendment: earlier positions must not change, consumed or not; None if there is none.
         settings: settings to lock instead of those in `run.toml`.
         reading: how to read data.
         drop: parts of the old lock to drop: "denials" allows denials to be removed or moved later; "consumed" allows
@@ -111,8 +111,8 @@ def lock_run(
         write: whether to write the lock.
 
     Raises:
-        ConfigError: `run.toml` is invalid; a position that is or may be consumed would change; or a part of the old
-            lock would be lost that is not in `drop`. The old lock stays unchanged.
+        ConfigError: `run.toml` is invalid; a position that is or may be consumed would change; or `consumed` or denials
+            of the old lock would be lost and are not in `drop`. The old lock stays unchanged.
         OutputBusyError: another process is changing the run. The old lock stays unchanged.
     """
     with OutputLock(lock_path(os.fspath(path))) if write else nullcontext():
@@ -168,7 +168,10 @@ def _locked(
 def _with_data(
     settings: RunSettings, read: RunLock | None, *, since: int, reading: Reading
 ) -> tuple[RunLock, list[NamedDocuments]]:
-    """Returns the new lock without segments, and the documents of each `[[denied]]` table; `read` is the old lock."""
+    """Returns the new lock, still without segments, and the documents of each `[[denied]]` table.
+
+    `read` is the old lock if positions were read or amended, otherwise None.
+    """
     tokenizer = locked = None
     if settings.tokenizer is not None:
         tokenizer = load_tokenizer(located_tokenizer(settings.tokenizer, settings.folder))
@@ -249,7 +252,7 @@ def _listed(denial: DenialSettings, settings: RunSettings) -> Iterator[DocumentN
 
 
 def write_both(path: str, text: str, lock: RunLock) -> None:
-    """Publishes `run.toml` and its lock, both or neither. The caller holds the `OutputLock` of the lock."""
+    """Publishes `run.toml` and `run.lock`, both or neither. The caller holds the `OutputLock` of `run.lock`."""
     key = lock_path(path)
     files = [PendingFile(path), PendingFile(key)]
     try:
@@ -306,7 +309,7 @@ def resolve(
 
 
 class _Resolving:
-    """The segments up to a position and the progress of the sources there."""
+    """Builds the segments of a run one by one, with the progress of all sources at the end of the last segment."""
 
     def __init__(
         self, settings: RunSettings, sources: Sequence[LockedSource], old: RunLock | None, consumed: int
@@ -332,7 +335,7 @@ class _Resolving:
         return stop
 
     def add_stage(self, stage: StageSettings) -> bool:
-        """Adds the segments of a stage; returns False if a cap ends the run in the stage."""
+        """Adds the segments of a stage; returns False if `max_passes` of a source ends the run in the stage."""
         weights, size = self.weights_and_size(stage)
         stop = None if size is None else self.position + size
         if stop is not None and stop > MOST_SAMPLES:
@@ -373,7 +376,7 @@ class _Resolving:
         return True
 
     def weights_and_size(self, stage: StageSettings) -> tuple[Weights, int | None]:
-        """Returns the weights and the size of a stage; `passes` become weights, at least one window per source."""
+        """Returns the weights of a stage and its samples, None if endless; `passes` become numbers of windows."""
         if stage.passes is None:
             assert stage.weights is not None
             whole = whole_weights((self._numbers[name], share) for name, share in stage.weights)
@@ -386,7 +389,7 @@ class _Resolving:
         return _smallest(quotas), sum(quotas.values())
 
     def _skipped_sources(self, stage: StageSettings, weights: Weights, read: LockedSegment | None) -> set[int]:
-        """Returns the sources that a segment leaves out: exhausted ones, and new ones if training has begun it."""
+        """Returns the sources that a segment skips: exhausted sources, and sources added after training began it."""
         sources = {source for source, _ in weights}
         if read is not None:
             lacking = sources - {source for source, _ in read.weights}
@@ -414,7 +417,7 @@ class _Resolving:
     def _end_current(
         self, stage: StageSettings, entered: Entered, read: LockedSegment, stop: int | None, skipped: set[int]
     ) -> LockedSegment:
-        """Returns the segment that training is in, with its new end: at most `consumed` if `skipped` sources return."""
+        """Returns the segment that training is in, with a new end: `consumed` at most if `skipped` are read again."""
         size, consumed = mixed_size(read), self._consumed
         blocks = -(-(consumed - read.start) // self._block)
         touched = read.start + min(blocks * self._block, size)
@@ -431,7 +434,7 @@ class _Resolving:
         return _ended(read, _first(*ends), self._block, consumed)
 
     def _cap(self, stage: StageSettings, entered: Entered, segment: LockedSegment, stop: int | None) -> int | None:
-        """Returns the first position beyond a source's `max_passes`; None if there is none or sources repeat."""
+        """Returns the first position where a source exceeds `max_passes`; None if there is none or sources repeat."""
         caps = [(leaf, self._sources[source].max_passes) for leaf, source in enumerate(entered.sources.tolist())]
         takes = {leaf: entered.takes_within(leaf, cap) for leaf, cap in caps if cap is not None}
         mixture = Mixture([weight for _, weight in segment.weights])
@@ -461,7 +464,7 @@ def _smallest(weights: dict[int, int]) -> Weights:
 
 
 def _ended(read: LockedSegment, stop: int | None, block: int, consumed: int) -> LockedSegment:
-    """Returns a begun segment with a new end; if the mixing block there has begun, the mixture keeps its size."""
+    """Moves the end of a segment to `stop`; if training has begun the mixing block there, the block keeps its size."""
     if stop == read.stop:
         return read
     if stop is None:
@@ -474,9 +477,9 @@ def _ended(read: LockedSegment, stop: int | None, block: int, consumed: int) -> 
 
 
 def _stretch_lengths(settings: RunSettings) -> dict[str, int | None]:
-    """Returns, by stage, the longest sequence length that passes continue into; None if the length never changes.
+    """Returns, by stage, the longest sequence length at which its passes continue; None if the length stays the same.
 
-    Passes continue into a stage if its sequence length divides the longest so far, or is a multiple of it.
+    Passes continue in the next stage if its sequence length divides the longest length so far, or is a multiple of it.
     """
     found: dict[str, int | None] = {}
     for number, stage in enumerate(settings.stages):

@@ -1,7 +1,7 @@
-"""Counts what a run reads from its lock alone: samples, tokens and passes per segment and source, and what remains.
+"""Computes, from the lock alone, what a run reads: samples, tokens and passes per segment and source, and what is left.
 
-All numbers are exact, except that `pass_ends` are positions before mixing: the last window of a pass may be elsewhere
-in the same mixing block. Segments of an endless stage have no sizes.
+All numbers are exact, except that `pass_ends` are positions before mixing, which can move the last window of a pass
+within its mixing block. Sizes of endless segments are None.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST_PASS_ENDS = 5  # maximum number of pass ends listed per segment and source
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedWalks:
-    """`count` walks of a source over pairs [first_pair, last_pair), with `num_windows` samples each."""
+    """`count` walks of a source; each reads pairs [first_pair, last_pair) once, as `num_windows` samples."""
 
     first_pair: int
     last_pair: int
@@ -42,14 +42,14 @@ class PlannedReading:
     """What a segment reads of one source. Attributes that depend on the segment's end are None if it is endless.
 
     Attributes:
-        weight, weights: weight of the source, and the sum of all weights.
-        num_samples, num_tokens, share: samples read of the source, tokens in them, share of the segment's samples.
+        weight, weights: weight of the source, and the sum of the weights of all sources.
+        num_samples, num_tokens, share: samples read of the source, tokens in them, fraction of the segment's samples.
         num_windows: samples per pass.
-        begun_before, begun_after: number of passes begun by the start and by the end of the segment.
+        begun_before, begun_after: number of passes that have begun at the start and at the end of the segment.
         left_before, left_after: samples left of the current pass at the start and at the end of the segment.
-        taken_over: samples left of a pass that a segment of another sequence length began.
+        taken_over: samples left of a pass that began at another sequence length.
         num_pass_ends: number of passes that end in the segment.
-        pass_ends: positions where the first of these passes end; see the module docstring.
+        pass_ends: positions before mixing where the first `MOST_PASS_ENDS` of these passes end.
     """
 
     source: str
@@ -71,7 +71,7 @@ class PlannedReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedSegment:
-    """A segment of the lock and what it reads of each source; sizes are None if it is endless."""
+    """A segment of the lock and what it reads of each source; an endless segment has None for sizes."""
 
     stage: str
     start: int
@@ -83,15 +83,15 @@ class PlannedSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedSource:
-    """What becomes of the tokens of a source: `offered_tokens` = `seen` + `unseen` + `uncovered`.
+    """What becomes of a source's tokens: `offered_tokens` is the sum of seen, unseen and uncovered tokens.
 
     Attributes:
-        offered_tokens: tokens of the walks begun; if windows are packs, slots of the packs.
+        offered_tokens: tokens of all walks that begin; if windows are packs, slots of the packs.
         seen_tokens: tokens in samples that are read.
         unseen_tokens: tokens in samples left of a pass when the sequence length changes or the run ends.
-        unseen_samples: number of these samples for each phase; see `run/progress.py`.
+        unseen_samples: number of these samples for each series of segments with one sequence length.
         uncovered_tokens: tokens after the last whole sample of each walk.
-        difference: `offered_tokens` minus the three others; always 0.
+        difference: offered minus seen, unseen and uncovered tokens; always 0.
     """
 
     name: str
@@ -109,7 +109,7 @@ class PlannedSource:
 class PlannedCap:
     """The position, before mixing, where a source reaches `max_passes`; None if it does not.
 
-    `follows` is "stop" if the run ends, "renormalise" if other sources continue, "repeat" if the source continues.
+    `follows` is "stop" if the run ends there, "renormalise" if only other sources continue, "repeat" if this one does.
     """
 
     source: str
@@ -120,7 +120,7 @@ class PlannedCap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan(HasFacts):
-    """What a run reads. `num_samples` and `num_tokens` are None if the last stage is endless."""
+    """What a run reads, by segment and by source. `num_samples` and `num_tokens` are None if the run is endless."""
 
     num_samples: int | None
     num_tokens: int | None
@@ -251,7 +251,7 @@ class _Planning:
         )
 
     def _begun(self, entered: Entered, counts: Int64s, special: set[tuple[int, int]]) -> list[list[PlannedWalks]]:
-        """Returns, by leaf, the walks that begin in a segment: regular walks and walks over new pairs."""
+        """Returns, for each source of a segment, the walks that begin there: regular ones and those over new pairs."""
         begun: list[list[PlannedWalks]] = [[] for _ in entered.sources]
         leaves = {source: leaf for leaf, source in enumerate(entered.sources.tolist())}
         walks = [(leaves[source], self._progress.special[source, walk], 1) for source, walk in sorted(special)]
@@ -265,7 +265,7 @@ class _Planning:
     def _pass_ends(
         self, entered: Entered, mixture: Mixture, segment: LockedSegment
     ) -> list[tuple[int | None, tuple[int, ...]]]:
-        """Returns, by leaf, the number of passes that end in a segment, and where the first of them end."""
+        """Returns, for each source of a segment, how many passes end in it, and where the first of them end."""
         taken = None if segment.num_samples is None else mixture.counts(segment.num_samples)
         leaves, takes, counts = [], [], []
         for leaf in range(len(entered.sources)):
@@ -331,7 +331,7 @@ class RunHistory:
         samples: int64[num_points, num_sources], samples read of each source.
         passes: float64[num_points, num_sources], passes over each source: 1.25 is a pass and a quarter. In the
             reference's order, tokens read divided by tokens of the source, since passes are shuffled together.
-        stages: the first position of each stage before the last point.
+        stages: names and first positions of the stages that begin before the last position.
         steps: int64[num_points], training step of each position; None unless the caller added it.
     """
 
@@ -344,7 +344,7 @@ class RunHistory:
 
     @property
     def shares(self) -> Float64s:
-        """Share of each source between adjacent points, float64[num_points - 1, num_sources]; each row sums to 1."""
+        """Share of each source between adjacent positions, float64[num_points - 1, num_sources]; rows sum to 1."""
         read = np.diff(self.samples, axis=0)
         shares: Float64s = read / np.diff(self.positions)[:, None]
         return shares
@@ -373,7 +373,7 @@ def history_of(lock: RunLock, read_before: ReadBefore, positions: Integers | Non
 
 
 def computed_history(timeline: Timeline, points: Int64s) -> tuple[Int64s, Float64s]:
-    """Returns samples and passes of each source before positions, both [num_points, num_sources]."""
+    """Returns the samples and passes read of each source before each point, both [num_points, num_sources]."""
     lock = timeline.lock
     samples = np.zeros((len(points), len(lock.sources)), dtype=np.int64)
     passes = np.zeros((len(points), len(lock.sources)), dtype=np.float64)

@@ -1,5 +1,8 @@
 """The progress of each source: which windows it gave before a segment, and therefore which it gives in the segment.
 
+A *walk* reads the windows of some pairs of a source once, in shuffled order; a *regular* walk reads all its pairs.
+*Take* n of a source in a segment is the n-th window that the source gives there. A *leaf* is a source's index there.
+
 Segments are entered and left in order. If a segment is cut within a mixing block, each source gives its unread windows
 of that block first in later segments. So no window is lost or repeated, and nothing before the cut changes.
 
@@ -42,11 +45,11 @@ WindowRange = tuple[int, int, int]  # (walk, first window, one past the last win
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TakeMap:
-    """A finite map from takes of a source to windows; each window occurs at most once.
+    """A finite map from takes (the n-th window that a source gives is take n) to windows; no window occurs twice.
 
     Attributes:
-        parts: int64[num_parts, 3], consecutive ranges: walk, first window, one past the last window. A walk below 0
-            marks a range of takes of `merges[-1 - walk]` instead.
+        parts: int64[num_parts, 3], in the order of takes: walk, first window, one past the last window. A walk below 0
+            stands for `merges[-1 - walk]`: the row is then a range of takes of that map.
         merges: evenly mixed maps.
     """
 
@@ -150,10 +153,10 @@ _NOTHING = TakeMap.of()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Walk:
-    """One walk of a source over pairs [first_pair, last_pair).
+    """One walk of a source: reads the windows of pairs [first_pair, last_pair) once.
 
-    A walk over new pairs belongs to the pass that it joins. `part` describes the part of a pass that windows of several
-    lengths share.
+    A walk over pairs that were added during a pass belongs to that pass. `part` is the part of the pass that the walk
+    reads, if the pass continues at another sequence length.
     """
 
     number: int
@@ -179,7 +182,7 @@ class Entered:
         num_windows, num_pairs, num_tokens: size of a regular walk; tokens only if the segment has stretches.
         early: by leaf, takes before the regular walks, all from passes already begun.
         early_counts: number of takes in `early`.
-        unread: by leaf, see `Progress.unread`.
+        unread: by leaf, the number of passes left unread by changes of sequence length.
         taken_over: by leaf, windows in the rest of a pass that began with another sequence length.
     """
 
@@ -212,7 +215,7 @@ class Entered:
         )
 
     def locate(self, leaves: NDArray[np.int32], takes: Int64s) -> Windows:
-        """Returns the walk and window of each take; takes count from the start of the segment."""
+        """Returns the walk and window of each take; take 0 is the first window of the segment."""
         later = takes - self.early_counts[leaves] if self.early else takes
         walks, windows = np.divmod(later + self.offsets[leaves], self.num_windows[leaves])
         walks += self.walks[leaves]
@@ -227,7 +230,7 @@ class Entered:
         return walks, windows
 
     def takes(self, leaf: int, walks: Int64s, windows: Int64s) -> Int64s:
-        """Returns the take of each window of a source; -1 for windows that earlier segments gave."""
+        """Returns the number of each window among those that a source gives in the segment; -1 if given before."""
         walk, size = int(self.walks[leaf]), int(self.num_windows[leaf])
         found = (walks - walk) * size + windows - int(self.offsets[leaf])
         found[(walks < walk) | (windows < 0) | (windows >= size) | (found < 0)] = -1
@@ -241,7 +244,7 @@ class Entered:
         return int(self.early_counts[leaf]) + (int(self.num_windows[leaf]) - offset if offset else 0)
 
     def takes_within(self, leaf: int, max_passes: int) -> int:
-        """Returns how many windows a source may give before it exceeds `max_passes`; unread windows do not count."""
+        """Returns how many windows a source gives until it reaches `max_passes`; windows left unread do not count."""
         size, left, unread = int(self.num_windows[leaf]), self.left_of_pass(leaf), self.unread.get(leaf)
         passes = max_passes - int(self.passes[leaf]) - (int(self.offsets[leaf]) > 0)
         if not unread:  # a pass that has begun is read to its end even if the cap was lowered
@@ -250,7 +253,7 @@ class Entered:
 
 
 def _in_windows(rest: Walk, sequence_length: int) -> Walk | None:
-    """Cuts the rest of a pass into windows of another length; None if empty, or if the length divides no stretch."""
+    """Cuts the rest of a pass into windows of another length; None if no window is left or stretches do not divide."""
     part = rest.part
     begin = -(-part.first_token // sequence_length)
     num_windows = part.num_tokens // sequence_length - begin
@@ -261,12 +264,12 @@ def _in_windows(rest: Walk, sequence_length: int) -> Walk | None:
 
 
 class Progress:
-    """The progress of all sources of a run, moved from segment to segment."""
+    """The progress of all sources of a run; `enter` and `leave` move it from segment to segment."""
 
     def __init__(self, sources: Sequence[LockedSource], settings: RunSettings | RunLock) -> None:
         self.sizes: WalkSizes = WalkSizes(sources, settings)
         self.special: dict[tuple[int, int], Walk] = {}
-        """Walks that are not regular, by source and number: over new pairs alone, or over a part of a pass."""
+        """Walks over new pairs alone or over a part of a pass, by (source, number of the walk)."""
         self.unread: dict[int, Fraction] = {}  # by source, the number of passes left unread by changes of length
         self._sources = sources
         self._block = settings.mixing_block
@@ -300,7 +303,7 @@ class Progress:
         return other
 
     def _give_up(self, source: int, taken_over: Fraction | int = 0) -> None:
-        """Counts the rest of a pass as unread, except the fraction that windows of another length take over."""
+        """Counts the rest of a pass as unread, except a fraction that is continued at another sequence length."""
         left = self.left_of_pass(source)
         if part := (Fraction(left, int(self._num_windows[source])) if left else 0) - taken_over:
             self.unread[source] = self.unread.get(source, Fraction(0)) + part
@@ -397,7 +400,7 @@ class Progress:
             raise too_many_walks(self._sources[source].name, f"stage {segment.stage!r}", int(self._walks[source]))
 
     def _leave_pass(self, entered: Entered, leaf: int, taken: int) -> None:
-        """Turns the rest of a pass, after the windows planned in this segment, into a walk."""
+        """Makes a walk of the rest of a pass, which follows the windows planned in this segment."""
         source = int(entered.sources[leaf])
         rest, offset, number = self._rests.pop(source, None), int(self._offsets[source]), int(self._walks[source])
         planned = self._planned.pop(source, -1)
@@ -426,7 +429,7 @@ class Progress:
             self._walks[source] += 1
 
     def _take_over(self, source: int) -> int | None:
-        """Continues the rest of a pass in windows of the current length; returns their number, None if empty."""
+        """Cuts the rest of a pass into windows of the current length; returns their number, None if there are none."""
         rest = self._rests.get(source)
         if rest is None or (rest := _in_windows(rest, self._sequence_length)) is None:
             return None
@@ -507,7 +510,7 @@ def too_many_walks(source: str, where: str, walk: int) -> ConfigError:
 
 
 def mixed_size(segment: LockedSegment) -> int:
-    """Returns the size of a segment's mixture, which may be larger than the segment after a cut."""
+    """Returns the number of positions that a segment's mixture was made for; a cut segment has fewer positions."""
     size = segment.num_samples if segment.mixed_as is None else segment.mixed_as
     return MOST_SAMPLES if size is None else size
 
@@ -519,7 +522,7 @@ def planned_size(segment: LockedSegment) -> int:
 
 
 def given_out(segment: LockedSegment, block: int) -> int:
-    """Returns the number of mixture positions used by a segment: up to the end of its last mixing block."""
+    """Returns the number of positions of a segment's mixture up to the end of the segment's last mixing block."""
     size = mixed_size(segment)
     if segment.num_samples is None:
         return size
@@ -527,7 +530,7 @@ def given_out(segment: LockedSegment, block: int) -> int:
 
 
 def num_taken(mixed: MixedStage, block: int, offset: int) -> Int64s:
-    """Returns the number of takes of each leaf in the first `offset` positions of a segment, int64[num_leaves]."""
+    """Returns how many windows each source gives in the first `offset` positions of a segment, int64[num_leaves]."""
     first = offset if offset == len(mixed) else offset - offset % block
     leaves, _ = mixed.locate(np.arange(first, offset, dtype=np.int64))
     counts = mixed.counts(first)
@@ -535,7 +538,7 @@ def num_taken(mixed: MixedStage, block: int, offset: int) -> Int64s:
 
 
 def _unread(takes: Int64s, count: int) -> tuple[Int64s, int]:
-    """Returns the unread takes before the last take read, and `count` minus the number of unread takes after it."""
+    """Returns the unread `takes` below the last take that was read, and the number of takes up to and including it."""
     behind = np.arange(count - len(takes), count, dtype=np.int64) == takes
     unread = int(np.flatnonzero(~behind)[-1]) + 1 if not behind.all() else 0
     return takes[:unread], count - (len(takes) - unread)
@@ -570,7 +573,7 @@ class WalkSizes:
         return found
 
     def next_growth(self, sources: Int64s, position: int) -> int | None:
-        """Returns the first position of at least `position` where one of the sources gains pairs; None if none does."""
+        """Returns the first position, `position` or later, where one of `sources` gains pairs; None if none does."""
         later = sources[self._latest[sources] >= position].tolist()
         return min((since for source in later for since in self._sinces[source] if since >= position), default=None)
 

@@ -44,8 +44,8 @@ class Run(HasFacts):
     two files. Positions do not depend on ranks or batch sizes. With `order = "megatron"` the dataset builder builds and
     caches the order as an index instead.
 
-    Methods raise `ConfigError` for a position or document that does not exist and for questions that the reference's
-    order cannot answer, and `DatasetFormatError` or `DatasetNotFoundError` if data changed after locking.
+    Methods raise `ConfigError` if a position or document does not exist, or if the reference's order does not support
+    the method. They raise `DatasetFormatError` or `DatasetNotFoundError` if data changed after locking.
 
     Example:
         >>> import tempfile
@@ -166,7 +166,7 @@ class Run(HasFacts):
 
     @property
     def identity(self) -> str:
-        """SHA-256 in hex of order, seed and first data; amendments do not change it."""
+        """SHA-256 in hex of the order version, the seed and the data at position 0; amendments do not change it."""
         return run_identity(self.lock)
 
     @property
@@ -219,10 +219,10 @@ class Run(HasFacts):
         return trace_dataset(self._dataset, positions) if self._stored is None else self._stored.trace(positions)
 
     def when(self, *documents: str, start: int = 0, stop: int | None = None) -> SpanTable:
-        """Returns a table of all past and future spans of documents, in ascending order of positions.
+        """Returns a table of all spans of documents, already read or not, in ascending order of positions.
 
-        Takes about 10 us per document and pass over a source of a million documents, however many positions. Held-out
-        documents have no rows. Rows of denied documents are marked from the denial's position on.
+        For a source of a million documents this takes about 10 us per document and pass, for any number of positions.
+        Held-out documents have no rows. Rows of denied documents are marked from the denial's position on.
 
         Args:
             documents: names such as `web:12345` (document 12,345 of source `web`) or `crawl/0007.jsonl:88` (a record).
@@ -236,7 +236,7 @@ class Run(HasFacts):
         return self.occurrences(dict(found.by_source), start=start, stop=stop)
 
     def occurrences(self, documents: Mapping[int, Integers], *, start: int = 0, stop: int | None = None) -> SpanTable:
-        """Returns the table of `when` for documents given as indices, by index of the source."""
+        """Returns the same table as `when`; `documents` has indices of documents by index of their source."""
         from tokenloom.run.audit.trace import find_spans, joined_tables, positions_reading
 
         tables = [self.trace(())]
@@ -289,7 +289,7 @@ class Run(HasFacts):
             return LedgerCount(self.dataset(), report).ledger(position)
 
     def history(self, positions: Integers | None = None, *, until: int | None = None) -> RunHistory:
-        """Returns how many samples and passes of each source are read before positions, exactly.
+        """Returns the exact numbers of samples and passes of each source that are read before each of `positions`.
 
         Args:
             positions: integers[num_points], ascending; None for at most 200 points up to `until`, plus stage starts.

@@ -168,7 +168,7 @@ class RunSettings:
         return hashlib.sha256(json.dumps(self.content(), sort_keys=True).encode()).hexdigest()
 
     def content(self) -> dict[str, Any]:
-        """Returns JSON values that do not depend on comments, format, order of sources and scale of weights."""
+        """Returns the settings as JSON, independent of comments, layout, order of sources and scale of weights."""
         content = asdict(self)
         del content["path"], content["sha256"]
         content["sources"] = {source.pop("name"): source for source in content["sources"]}
@@ -235,7 +235,7 @@ def parse_name(text: str, sources: Collection[str]) -> DocumentName:
 
 
 def record_name(text: str, sources: Collection[str]) -> str:
-    """Returns the name of a record; adds `./` where the name could be mistaken for a document of a source."""
+    """Returns the name of a record; adds `./` if its file name could be mistaken for a source."""
     name = text.strip().rpartition(":")[0]
     return text.strip() if _like_file(name) and name not in sources else f"./{text.strip()}"
 
@@ -336,7 +336,7 @@ DENIAL_KEYS: Mapping[str, Convert[Any] | None] = {
     "from": integer(0, 1 << 60),
     "reason": text,
 }
-"""The keys of each table with their converters. The dataclasses own the defaults."""
+"""The keys of each table of `run.toml` with their converters; the dataclasses own the defaults."""
 
 SIZES = ("tokens", "samples", "passes")
 
@@ -467,7 +467,7 @@ _ANY_TOKENIZER = SimpleNamespace(vocab_size=None, tokenize=str, detokenize=str) 
 
 
 def sample_settings(table: Table, dataset: str, windows: str) -> dict[str, Any]:
-    """Validates [samples] with the dataset class; returns `DEFAULTS`, updated by values unlike the class's defaults."""
+    """Validates [samples] with the dataset class; returns `DEFAULTS` updated by values that are not class defaults."""
     no_effect = f'remove it: it has no effect with `dataset = "{dataset}"`'
     elsewhere = NOT_HERE | dict.fromkeys(() if dataset in CONVERSATIONS else _PARALLEL, no_effect)
     usual = {
@@ -523,7 +523,7 @@ def _plain(value: Any) -> Any:
 
 
 def read_locked(path: str) -> RunLock | None:
-    """Reads the lock and checks that it matches `run.toml`; None if missing. Retries while another process writes."""
+    """Reads the lock, None if missing, and checks that it matches `run.toml`; retries while another process writes."""
     key = lock_path(path)
     while True:
         before = _identity_at(key)

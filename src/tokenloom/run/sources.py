@@ -54,8 +54,8 @@ def lock_sources(
 ) -> tuple[LockedSource, ...]:
     """Locks all sources of a run and returns them in the order of their indices.
 
-    Sources and pairs of the old lock keep their numbers, their order and their held-out documents. A source that is no
-    longer in the settings stays, unread. New pairs are appended in the order found and are read from position `at` on.
+    Sources and pairs of the old lock keep their indices and their held-out documents. A source that is no longer in the
+    settings stays in the lock, but is not read. New pairs are appended as found and are read from position `at` on.
     """
     sources = {source.name: source for source in ([] if old is None else old.sources)}
     prefixes = {each.name: find_pairs(each, settings.folder) for each in settings.sources}
@@ -104,7 +104,7 @@ def lock_pair(
     reads: Kind | None = None,
     object_storage: ObjectStorageSettings | None = None,
 ) -> LockedPair:
-    """Returns a pair without a holdout; checks its tokenizer and that it has the kind of data `reads`, unless None."""
+    """Locks one pair, without a holdout; checks that its tokenizer is `tokenizer` and its kind `reads`, unless None."""
     pair = IndexedDataset(prefix, object_storage=object_storage)
     prefix = pair.path_prefix
     if pair.dtype.kind not in "iu":
@@ -154,7 +154,7 @@ def changed_pair(path: str, expected: str, found: str) -> DatasetFormatError:
 
 
 def difference(locked: LockedPair, found: LockedPair) -> tuple[str, DatasetFormatError] | None:
-    """Compares a locked pair with the pair found now; returns the file that changed and the error, None if equal."""
+    """Compares a locked pair with the pair found now; returns the changed file and an error, or None if equal."""
     for name, path, what in _FACTS:
         expected, value = getattr(locked, name), getattr(found, name)
         if None not in (expected, value) and expected != value:
@@ -204,7 +204,7 @@ def _lock_source(
 
 
 def _with_packs(source: LockedSource, settings: RunSettings, old: RunLock | None, opens: Opens) -> LockedSource:
-    """Counts the packs per walk of each pair for every sequence length. Conversations count as packs."""
+    """Returns the source with the packs per walk of each pair and sequence length; conversations count as packs."""
     lengths = {stage.sequence_length for stage in settings.stages}
     lengths |= set() if old is None else {segment.sequence_length for segment in old.segments}
     decide = ("seed", "dataset", "windows", "samples")
@@ -241,7 +241,7 @@ def _with_packs(source: LockedSource, settings: RunSettings, old: RunLock | None
 def _match_pairs(
     source: str, found: Sequence[LockedPair], old: Sequence[LockedPair]
 ) -> tuple[list[LockedPair], list[LockedPair]]:
-    """Splits found pairs into those of the old lock and new ones. A moved pair is recognized by name and content."""
+    """Splits found pairs into pairs of the old lock and new pairs; a moved pair is recognized by name and content."""
     left = {place_of(pair.prefix): pair for pair in found}
     there = {place: left.pop(place) for place in map(place_of, (pair.prefix for pair in old)) if place in left}
     kept = []
@@ -324,7 +324,7 @@ def _pairs_of(prefix: str) -> Iterable[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A problem of a pair, found by `check_sources`.
+    """A difference between a pair and its lock, found by `check_sources`.
 
     Attributes:
         source: name of the source.

@@ -1,7 +1,7 @@
 """Maps positions of a run to windows, and windows to positions, computed from the lock.
 
-A position lies in a segment. The segment's mixture (`kernels.MixedStage`) gives the source and the take: how many
-windows that source gave before in the segment. The source's progress (`progress.py`) turns the take into a window.
+A position lies in a segment. The segment's mixture (`kernels.MixedStage`) gives the source, and the take: the number of
+windows that the source gave before in this segment. The source's progress (`progress.py`) turns the take into a window.
 Nothing is stored per sample or pass. A segment needs about 60 bytes per source once it is used.
 """
 
@@ -33,7 +33,7 @@ class Located(NamedTuple):
 class EnteredSegment:
     """The windows that each source gives in a segment, and the mixture of the segment.
 
-    `given` is the number of takes of each source up to the end of the last mixing block, int64[num_leaves].
+    `given`, int64[num_leaves], is how many windows each source gives up to the end of the segment's last mixing block.
     """
 
     entered: Entered
@@ -43,10 +43,7 @@ class EnteredSegment:
 
 
 class Timeline:
-    """The order of a run as a function from positions to windows, with its inverse.
-
-    Thread-safe. Pickling stores only the lock.
-    """
+    """The order of a run as a function from positions to windows, with its inverse. Thread-safe; pickles the lock."""
 
     def __init__(self, lock: RunLock) -> None:
         self.lock = lock
@@ -111,7 +108,7 @@ class Timeline:
         return found
 
     def special_walks(self, source: int) -> list[int]:
-        """Returns the indices of the walks of a source that are not regular, in segments entered so far."""
+        """Returns the walks of a source over new pairs or a part of a pass, in segments entered so far."""
         return [walk for number, walk in self._progress.special if number == source]
 
     def _readings(self, source: int) -> Iterator[tuple[EnteredSegment, int]]:

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def read_text(path: str | os.PathLike[str], *, missing: str = "create it with `tokenloom run init`") -> str:
-    """Reads a local UTF-8 file as text. `missing` is the error's hint if the file does not exist."""
+    """Reads a local UTF-8 file as text. If the file does not exist, `missing` is the hint of the error."""
     name = os.fspath(path)
     try:
         with open(name, encoding="utf-8", newline="") as stream:

@@ -1,6 +1,6 @@
-"""The ledger of a run: where its tokens went before a position, and what filled its samples. Counts balance to 0.
+"""The ledger of a run: what became of its tokens before a position, and what filled its samples. Counts must balance.
 
-Passes, walks and what is left of them come from the plan of a run that ends at the position. Slots of samples are
+Passes, walks and the tokens left of them come from the plan of a run that ends at the position. The use of slots is
 computed, or counted from the data if loss depends on tokens.
 """
 
@@ -34,12 +34,12 @@ def chunks_of(positions: Int64s, sequence_length: int) -> Iterator[Int64s]:
 
 
 def not_counted(samples: int, slots: int, tokens: int) -> SlotCounts:
-    """Returns the counts of samples whose data are not read."""
+    """Returns the counts of samples without reading data: all slots and tokens are of unknown use."""
     return SlotCounts(samples=samples, slots=slots, tokens=tokens, not_counted_slots=slots, not_counted_tokens=tokens)
 
 
 class LedgerCount:
-    """Counts the tokens of a run and the slots of its samples; see `Report`. If `report` is None, reads no data."""
+    """Counts the tokens of a run and the slots of its samples; without `report`, which gets progress, reads no data."""
 
     def __init__(self, dataset: RunDataset, report: Report | None) -> None:
         self._dataset, self._lock, self._report = dataset, dataset.lock, report
@@ -207,7 +207,7 @@ class LedgerRow:
         return tokens, slots
 
     def as_json(self) -> dict[str, Any]:
-        """Returns `samples`, `balance`, and objects of counts: `tokens`, `slots`, `dropped_conversations`."""
+        """Returns a JSON object of `samples`, `balance`, and counts in `tokens`, `slots`, `dropped_conversations`."""
         counts, (tokens, slots) = self.counts, self.balance
         masked = _of(counts, "with_loss", "eod_masked", "prompt")
         dropped = {name: asdict(getattr(self, f"dropped_{name}")) for name in ("empty", "long", "untrainable")}
@@ -244,7 +244,7 @@ def _of(value: object, *names: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerStage:
-    """The rows of a segment's sources by name, for positions [start, stop)."""
+    """The ledger of a segment at positions [start, stop): (name, row) of each source."""
 
     stage: str
     start: int
@@ -255,7 +255,7 @@ class LedgerStage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLedger:
-    """The ledger of a run before `position`: rows per segment, and the sum of each source by name."""
+    """The ledger of a run before `position`: rows per segment, and (name, sum of its rows) of each source."""
 
     position: int
     stages: tuple[LedgerStage, ...]
@@ -273,7 +273,7 @@ class RunLedger:
         return sum(abs(number) for row in rows for number in row.balance)
 
     def as_json(self) -> dict[str, Any]:
-        """Returns `position`, `balance`, `total`, the rows `sources`, and `stages` with rows in their `sources`."""
+        """Returns a JSON object of `position`, `balance`, `total`, `sources`, and `stages` with their own `sources`."""
         stages = [
             {
                 **_of(stage, "stage", "start", "stop", "sequence_length"),

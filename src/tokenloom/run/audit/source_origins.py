@@ -1,4 +1,4 @@
-"""Maps documents of a run to records of input files, and records to documents, using the origins beside pairs."""
+"""Maps documents of a run to records of input files, and back, using the origins that are stored beside pairs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HINT = "make pairs with `tokenloom preprocess`, which writes PREFIX.origins.npy 
 
 
 class _PairOrigins(NamedTuple):
-    """A pair's origins and document boundaries. `files`: its files as indices in `SourceOrigins.files`, and -1 last."""
+    """A pair's origins and document boundaries; `files` has its files as indices in `SourceOrigins.files`, then -1."""
 
     origins: Origins
     files: NDArray[np.int32]
@@ -68,8 +68,7 @@ class SourceOrigins:
     def locate(self, source: int, documents: Int64s) -> tuple[NDArray[np.int32], Int64s]:
         """Returns the input file and record of each document of a source.
 
-        Files are int32[count], indices in `files`, -1 if unknown. Records are int64[count], counted from 1, 0 if
-        unknown.
+        Files are int32[count], indices in `files`, -1 if unknown. Records are int64[count], from 1, 0 if unknown.
 
         Raises:
             DatasetFormatError: origins are damaged or belong to other data.
@@ -86,7 +85,7 @@ class SourceOrigins:
         return files, records
 
     def documents_of(self, path: str, record: int) -> list[tuple[int, int]]:
-        """Returns the documents of a record as sorted (source, document) pairs; opens all pairs.
+        """Returns a sorted list of (source, document) for the documents made from a record; opens all pairs of the run.
 
         Args:
             path: path of the input file at the time of tokenization, or the end of that path, such as
@@ -130,7 +129,7 @@ class SourceOrigins:
 
     @cached_property
     def _by_path(self) -> dict[str, list[tuple[int, _PairOrigins, int]]]:
-        """By input file: (pair, its origins, index of the file in them) of all pairs made from it; opens all pairs."""
+        """{input file: [(pair made from it, origins of the pair, index of the file in these)]}; opens all pairs."""
         by_path: dict[str, list[tuple[int, _PairOrigins, int]]] = {}
         for pair in range(len(self._pairs.prefixes)):
             if (opened := self._open(pair)) is not None:
@@ -156,7 +155,7 @@ class SourceOrigins:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedDocuments:
-    """Sorted documents by source; `of_records`: (source, document) of those named by a record. See `LockedRun`."""
+    """Documents by source, ascending; `of_records` has (source, document) of those found by record. See `LockedRun`."""
 
     by_source: tuple[tuple[int, tuple[int, ...]], ...]
     of_records: frozenset[tuple[int, int]]

@@ -1,8 +1,8 @@
 """Maps positions to the documents they read, and documents to the positions that read them, as tables of spans.
 
 No token is read. A computed order is traced by arithmetic; a stored order is looked up in its index. Spans come from
-`span_batch`; with fill-in-the-middle they are the pieces before rearranging. Positions move only within their mixing
-block, so a range of positions reads a few ranges of windows, plus single windows at the ends.
+`span_batch`; with fill-in-the-middle they are the pieces before rearranging. Mixing moves samples only within a block,
+so a range of positions reads a few ranges of windows, plus single windows at the ends.
 """
 
 from __future__ import annotations
@@ -129,11 +129,11 @@ class SpanTable:
         return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 
     def pairs(self) -> tuple[Int32s, Int64s]:
-        """Returns the pair of each document as an index into `pair_rows`, int32, and its row in the pair, int64."""
+        """Returns the pair of each document as an index in `pair_rows.prefixes`, int32, and its row there, int64."""
         return self.pair_rows.locate(self.sources, self.documents)
 
     def columns(self) -> dict[str, tuple[NDArray[Any], NDArray[np.bool_] | None]]:
-        """Returns (values, bool mask of unknown values or None) by column name, each of num_spans rows."""
+        """Returns {column name: (values[num_spans], mask of unknown values, bool[num_spans], or None if all known)}."""
         pairs, rows = self.pairs()
         unknown = np.full(len(self), -1, dtype=np.int64)
 
@@ -225,7 +225,7 @@ class PairRows:
         )
 
     def locate(self, sources: NDArray[np.int32], documents: Int64s) -> tuple[NDArray[np.int32], Int64s]:
-        """Returns each document's pair, int32[count], an index in `prefixes`, and its row in the pair, int64[count]."""
+        """Returns the pair of each document, int32[count], an index in `prefixes`, and its row there, int64[count]."""
         pairs = np.empty(len(documents), dtype=np.int32)
         for source in np.unique(sources).tolist():
             chosen = np.flatnonzero(sources == source)
@@ -305,7 +305,7 @@ Columns = dict[str, NDArray[Any]]
 def _columns(
     dataset: KnowsSpans, numbers: Int64s, *, samples: Int64s, source: int, of_samples: Columns, first_document: int = 0
 ) -> Columns:
-    """Returns the spans of samples `numbers` of one source as columns; `samples`: indices of their positions."""
+    """Returns the spans of samples `numbers` of one source as columns; `samples` has the index of each position."""
     spans = dataset.span_batch(numbers)
     slots = dataset.slots_of(spans.documents) if hasattr(dataset, "slots_of") else spans.lengths
     counts, denied, ends = np.diff(spans.row_offsets), spans.documents < 0, np.cumsum(slots)
@@ -325,7 +325,7 @@ def _columns(
 def _spans_of(
     positions: Int64s, parts: list[Columns], *, pair_rows: PairRows, lock: RunLock | None, segments: Int32s | None
 ) -> SpanTable:
-    """Builds the table of all samples in the order of the positions; without a lock, sources are pairs."""
+    """Builds a table from columns of spans, in the order of the positions; without a lock, each pair is a source."""
     segments = np.zeros(len(positions), dtype=np.int32) if segments is None else segments
     longs = ("samples", "passes", "walks", "windows", "documents", "starts", "lengths", "slots")
     types: dict[str, type[Any]] = {**dict.fromkeys(longs, np.int64), "sources": np.int32, "denied": np.bool_}
@@ -352,8 +352,8 @@ def find_spans(
 ) -> SpanTable:
     """Returns the spans of documents of a source at positions [start, stop), by arithmetic.
 
-    Not for conversations: see `positions_reading`. Held-out and empty documents have no spans. Spans of denied
-    documents are marked from the denial on.
+    For conversations use `positions_reading` and `trace_dataset` instead. Held-out and empty documents have no spans.
+    Spans of denied documents are marked from the denial on.
     """
     lock = dataset.lock
     parts = list(_occurrences(dataset, source, documents, start, stop))
@@ -404,7 +404,7 @@ def _occurrences(
 
 
 def _walks_read(timeline: Timeline, source: int, start: int, stop: int) -> dict[Walk, list[Int64s]]:
-    """Groups the walks of a source read at positions [start, stop); walks in a group differ in index and pass only."""
+    """Groups the walks of a source read at positions [start, stop) by all that is equal except number and pass."""
     found: dict[Walk, list[Int64s]] = {}
 
     def add(walk: Walk, numbers: Int64s) -> None:
