@@ -48,7 +48,7 @@ def check_may_build(name: str) -> None:
 
 
 def warn_short(text: str) -> None:
-    """Warns with `text` that a dataset has no samples; inside `join_short_warnings`, when that context ends."""
+    """Warns with `text` that a dataset has no samples; inside a `join_short_warnings` context, warns when that ends."""
     collected = _collected.get()
     if collected is None:
         warnings.warn(text, ShortDatasetWarning, stacklevel=level_outside())
@@ -58,7 +58,7 @@ def warn_short(text: str) -> None:
 
 @contextmanager
 def join_short_warnings(*, unless: type[BaseException]) -> Iterator[None]:
-    """A context that joins all warnings of `warn_short` into one, or drops them if its body raises `unless`."""
+    """A context that joins all warnings of `warn_short` into one when it ends, or drops them if `unless` is raised."""
     texts: list[str] = []
     token = _collected.set(texts)
     try:
@@ -94,9 +94,9 @@ class ArrayStore:
         description: text from which the cache key is computed.
         name: name of the dataset, for messages.
         origin: the data from which arrays are built; None if they are not built from data.
-        must_exist: raise instead of building arrays that are missing from the cache.
-        deferred: open or build arrays on first use only.
-        may_stay_unwritten: warn instead of raising if the cache cannot be written, and keep arrays in memory.
+        must_exist: whether to raise instead of building arrays that are missing from the cache.
+        deferred: whether to build missing arrays on first use instead of at once.
+        may_stay_unwritten: whether to warn and keep arrays in memory instead of raising if the cache is not writable.
     """
 
     cache: IndexCache | None
@@ -117,7 +117,7 @@ class StoredOrder(ABC):
     A subclass must set its own attributes before calling this constructor, which calls methods of the subclass.
 
     Raises:
-        IndexCacheError: the cache cannot be written, or must exist and does not.
+        IndexCacheError: the cache cannot be written, or arrays are missing although `store.must_exist` is set.
         NotBuiltError: `forbid_building` is active and an array is missing.
     """
 

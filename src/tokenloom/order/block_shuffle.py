@@ -1,7 +1,7 @@
 """A shuffle for remote data: blocks of data in random order, and documents in random order within a group of blocks.
 
 A full shuffle reads a block once per sample in it. This shuffle reads each block once per epoch. It needs a cache of
-window_blocks * block_bytes, and twice that between two groups. The order of an epoch depends on seed and epoch alone.
+`window_blocks * block_bytes` (one group), or twice that while groups change. An order depends on seed and epoch alone.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def build_block_document_index(
 
 
 def build_block_shuffle_index(plan: EpochPlan, blocks: BlockShuffle, *, sample_bytes: int, seed: int) -> NDArray[Any]:
-    """Returns the window index of each sample: shuffles windows within each `window_blocks` blocks."""
+    """Returns the window of each sample, integers[num_samples], shuffled within groups of `window_blocks` blocks."""
     shuffled = np.arange(plan.num_samples, dtype=shuffle_index_dtype(plan.num_samples))
     random = _random(seed, _SAMPLES)
     group = max(1, blocks.window_blocks * blocks.block_bytes // sample_bytes)

@@ -137,7 +137,7 @@ class IndexCache:
         return os.path.isfile(self.path(DESCRIPTION))
 
     def lookup(self, specs: Mapping[str, ArraySpec], check: Check, identity: Identity | None = None) -> Arrays | None:
-        """Returns the arrays like `load`, or None if the entry is missing or, with a logged warning, invalid."""
+        """Loads the arrays like `load`; returns None if the entry is missing, or if it is invalid, which is logged."""
         if not self.exists():
             return None
         try:
@@ -243,7 +243,7 @@ def _compare(path: str, recorded: Any, found: Mapping[str, Any], names: Iterable
 
 
 class IndexCacheWriter:
-    """A context manager that writes arrays of a cache entry while others are built, and the description last.
+    """A context manager that writes each array of a cache entry while the next is built, and the description last.
 
     Args:
         cache: the entry.
@@ -251,7 +251,7 @@ class IndexCacheWriter:
         identity: dict that identifies the data, for the record.
 
     Raises:
-        IndexCacheError: the folder cannot be written; raised on entry if known, else on exit, never by `add`.
+        IndexCacheError: the folder cannot be written; raised on entry if known there, otherwise on exit, not by `add`.
     """
 
     def __init__(self, cache: IndexCache, description: str, identity: dict[str, Any] | None = None) -> None:

@@ -27,7 +27,7 @@ class ConversationSource(Protocol):
 
     @property
     def rows(self) -> Rows:
-        """The conversations of the split."""
+        """The rows of the conversations of the split in the `.idx` file."""
 
     @property
     def num_sequences(self) -> int:
@@ -83,8 +83,8 @@ class ConversationOrder(StoredOrder):
             positions: int64[count], each in [0, num_samples).
 
         Returns:
-            sequences: int64[num_conversations].
-            row_offsets: int64[count + 1]; sample i has conversations [row_offsets[i], row_offsets[i + 1]).
+            sequences: int64[num_conversations], rows of the `.idx` file.
+            row_offsets: int64[count + 1]; `positions[i]` has `sequences[row_offsets[i]:row_offsets[i + 1]]`.
 
         Raises:
             IndexError: the arrays are inconsistent.

@@ -1,4 +1,4 @@
-"""The documents of a split: a range of index rows, which needs no memory per row, or an array of rows."""
+"""The documents of a split as rows of an `.idx` file: a range, which needs no memory per row, or an array."""
 
 from __future__ import annotations
 

@@ -33,13 +33,13 @@ class EpochPlan:
 
 
 class Epochs(ABC):
-    """The base class that computes the numbers of samples and epochs; `num_tokens` are the tokens of an epoch."""
+    """The base class of objects that compute numbers of samples and epochs; an epoch has `num_tokens` tokens."""
 
     num_tokens: int
 
     @abstractmethod
     def plan(self, num_samples: int | None) -> EpochPlan:
-        """Returns the plan for at least `num_samples` samples (None: one epoch); raises ConfigError without tokens."""
+        """Returns a plan for at least `num_samples` samples, None for one epoch; raises ConfigError without tokens."""
 
     @abstractmethod
     def passes(self, num_samples: int) -> float:
@@ -70,7 +70,7 @@ class Epochs(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowEpochs(Epochs):
-    """The numbers of samples and epochs of windows over concatenated epochs.
+    """Computes the numbers of samples and epochs if samples are windows over concatenated epochs.
 
     Attributes:
         num_tokens: tokens per epoch.
@@ -93,7 +93,7 @@ class WindowEpochs(Epochs):
         return self.plan_of(num_epochs, num_samples)
 
     def plan_of(self, num_epochs: int, num_samples: int | None) -> EpochPlan:
-        """Returns the plan of `num_epochs` epochs; raises ConfigError if `num_samples` do not end in the last one."""
+        """Returns the plan of `num_epochs` epochs; raises ConfigError if `num_samples` samples need fewer or more."""
         before_final, per_epoch = self._num_windows(num_epochs - 1), self._num_windows(1)
         if num_epochs > 1 and num_samples is not None and not 0 <= num_samples - before_final <= per_epoch + 1:
             raise ConfigError(f"{num_samples} samples do not end in epoch {num_epochs} of {per_epoch} samples each")

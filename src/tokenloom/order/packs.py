@@ -33,7 +33,7 @@ class BestFitReport:
 
     Attributes:
         capacity: maximum number of tokens in a pack, including the extra token for the last label.
-        num_documents, num_tokens: number of documents with at least one token, and of their tokens.
+        num_documents, num_tokens: number of documents with at least one token; number of tokens in them.
         num_packs: samples per epoch.
         num_pieces: spans of all packs: whole documents, or pieces of long documents.
         num_split_documents: documents longer than a pack, which are split.
@@ -106,7 +106,7 @@ def best_fit_report(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackEpochs(Epochs):
-    """The numbers of samples and epochs of packs; `report` is the result of packing one epoch."""
+    """Computes the numbers of samples and epochs if samples are packs; `report` is the result of packing one epoch."""
 
     num_tokens: int
     report: BestFitReport
@@ -122,7 +122,7 @@ class PackEpochs(Epochs):
 
 
 def pack_dtype(largest: int, num_pieces: int) -> np.dtype[Any]:
-    """Returns the dtype of a piece index of `num_pieces` documents up to `largest`, and of its pack index."""
+    """Returns the dtype of the piece and pack index for `num_pieces` pieces of documents with indices to `largest`."""
     wide = max(num_pieces, largest) > _INT32_MAX
     return np.dtype(np.int64 if wide else np.int32)
 

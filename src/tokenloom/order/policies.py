@@ -39,7 +39,7 @@ class SampleShape:
     Attributes:
         sequence_length: tokens per sample.
         extra: tokens that a sample reads beyond `sequence_length`, 0 or 1.
-        keep_partial: whether an incomplete last window counts; packs always count.
+        keep_partial: whether an incomplete last window is a sample; incomplete packs always are.
         blocks: settings of the block shuffle for remote data; None for a full shuffle.
         most_documents: maximum number of documents in a pack; None for no limit.
     """
@@ -258,7 +258,7 @@ class ConcatWindows:
             raise ConfigError('`most_documents`: not supported by `window_policy="concat"`', hint=hint)
 
     def epochs(self, num_tokens: int, lengths: Iterable[NDArray[np.int32]]) -> WindowEpochs:
-        """Returns the epochs of windows; does not read `lengths`."""
+        """Returns the object that computes numbers of windows; does not read `lengths`."""
         length, extra, keep_partial = self.shape.sequence_length, self.shape.extra, self.shape.keep_partial
         return WindowEpochs(num_tokens=num_tokens, sequence_length=length, extra=extra, keep_partial=keep_partial)
 
@@ -280,7 +280,7 @@ class BestFitPacks:
             raise ConfigError("`block_shuffle` and `window_policy='best_fit'` exclude each other", hint="remove one")
 
     def epochs(self, num_tokens: int, lengths: Iterable[NDArray[np.int32]]) -> PackEpochs:
-        """Returns the epochs of packs; reads all `lengths`."""
+        """Returns the object that computes numbers of packs; reads all `lengths`."""
         length, extra, most = self.shape.sequence_length, self.shape.extra, self.shape.most_documents
         report = best_fit_report(lengths, sequence_length=length, extra=extra, most_documents=most)
         return PackEpochs(num_tokens=num_tokens, report=report)

@@ -57,11 +57,11 @@ class BlendOrder(Order, Protocol):
     """An order for `BlendedDataset`: samples are samples of several datasets."""
 
     def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Returns the dataset index and the sample number in that dataset: integers[count], int64[count].
+        """Returns the dataset of each position, integers[count], and the sample number in that dataset, int64[count].
 
         Args:
             positions: int64[count], each in [0, num_samples), in any order.
         """
 
     def locate_one(self, position: int) -> tuple[int, int]:
-        """Returns the dataset index and the sample number in that dataset for one position."""
+        """Returns the index of the dataset, and the sample number in that dataset, for one position."""

@@ -25,7 +25,7 @@ _CHECKED_SAMPLES = 32
 
 
 def mapping_dtype(num_sentences: int) -> np.dtype[Any]:
-    """Returns the dtype of a mapping over `num_sentences` sentences."""
+    """Returns the dtype of the result of `build_mapping` for data of `num_sentences` sentences."""
     return np.dtype(np.uint32 if num_sentences <= _UINT32_MAX else np.uint64)
 
 
@@ -226,7 +226,7 @@ class SentenceOrder(StoredOrder):
         return {"sample_index": ArraySpec(mapping_dtype(len(self.source)), (None, 3))}
 
     def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yields the mapping; raises ConfigError if samples are requested and no document gives one."""
+        """Yields the mapping; raises ConfigError if samples are requested, but no document gives a sample."""
         rows = build_mapping(
             self._boundaries,
             self.source.sequence_lengths,

@@ -1,4 +1,4 @@
-"""The reference's shuffles of documents, then samples, by one `numpy.random.RandomState(seed)`."""
+"""The reference's shuffles, first of documents, then of samples, with the same `numpy.random.RandomState(seed)`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def document_index_dtype(largest: int) -> np.dtype[Any]:
 
 
 def shuffle_index_dtype(num_samples: int) -> np.dtype[Any]:
-    """Returns the dtype of a shuffle index of `num_samples` samples."""
+    """Returns the dtype of a shuffle index (the window of each sample) of `num_samples` samples."""
     return np.dtype(np.uint32 if num_samples < _UINT32_MAX - 1 else np.int64)
 
 
@@ -34,7 +34,7 @@ def build_document_and_sample_index(
     window_length: int,
     extra: int,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Returns the shuffled documents of all epochs, and the starts of windows, see `kernels.build_sample_index`.
+    """Returns the shuffled documents of all epochs, and the result of `build_sample_index` for them.
 
     All epochs are shuffled together, or all but the final one if the plan separates it. The shuffles advance `random`.
     """
@@ -55,7 +55,7 @@ def build_document_and_sample_index(
 
 
 def build_shuffle_index(plan: EpochPlan, random: LegacyRandom) -> NDArray[Any]:
-    """Returns the window index of each sample: a permutation, with a separate final epoch if `plan` separates it."""
+    """Returns the window of each sample, a permutation; shuffles the final epoch separately if `plan` says so."""
     shuffled = np.arange(plan.num_samples, dtype=shuffle_index_dtype(plan.num_samples))
     random.shuffle(shuffled[: plan.num_samples_sans_final_epoch])
     if plan.separate_final_epoch:

@@ -1,6 +1,6 @@
 """The computed order of runs: windows or packs along shuffled walks through a source, and the keys of the shuffles.
 
-`native/walks.hpp` and `native/pack_walks.hpp` define the algorithm.
+A walk reads some pairs of a source once. `native/walks.hpp` and `native/pack_walks.hpp` define the algorithm.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WALKS_PER_THREAD = 128  # a walk takes at least 1 us, a thread 50 us to start
 
 
 class Occurrences(NamedTuple):
-    """One entry per span, int64[num_occurrences] each; `slots` are the offsets of the spans in their samples."""
+    """Columns of spans, int64[num_spans] each; `slots` has the offset of each span in its sample."""
 
     walks: NDArray[np.int64]
     documents: NDArray[np.int64]
@@ -42,8 +42,8 @@ class Occurrences(NamedTuple):
 class WalkOrder:
     """A `SpanOrder` that is computed, not stored; its sample numbers are `walk << WINDOW_BITS | window`.
 
-    Opens pairs when a sample needs them. The spans of a denied document d have the document number -1 - d. `reader` is
-    the result of `make_walk_reader` for the documents of the pairs.
+    Opens a pair when a sample first reads it. Spans of a denied document d have document number -1 - d. `reader` is the
+    result of `make_walk_reader` for the documents of the pairs.
     """
 
     num_samples = _NO_END
@@ -57,7 +57,7 @@ class WalkOrder:
     def add_walks(
         self, first_walk: int, first_pair: int, last_pair: int, num_windows: int, part: PassPart = WHOLE_PASS
     ) -> None:
-        """Adds all walks from number `first_walk` on, `num_windows` each over pairs [first_pair, last_pair)."""
+        """Defines walk `first_walk` and later walks: `num_windows` windows each over pairs [first_pair, last_pair)."""
         self._reader.add_walks(first_walk, first_pair, last_pair, num_windows, part)
 
     def check(self) -> None:
@@ -81,7 +81,7 @@ class WalkOrder:
         return found.documents, found.row_offsets
 
     def occurrences(self, walks: NDArray[np.int64], documents: NDArray[np.int64]) -> Occurrences:
-        """Finds all spans of `documents` in `walks`, sorted by walk; takes 2 us per walk and 1 ns per 1,024 documents.
+        """Finds all spans of `documents` in `walks`, sorted by walk; 2 us a walk and 1 ns per 1,024 documents it reads.
 
         Args:
             walks: int64[num_walks], numbers of added walks.

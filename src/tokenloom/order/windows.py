@@ -19,20 +19,20 @@ _CHECKED_SAMPLES = 32  # each may cost a page fault on a cold cache
 def num_windows(num_tokens: int, window_length: int, *, extra: int, keep_partial: bool) -> int:
     """Returns the exact number of windows over `num_tokens` tokens; the reference counts partial windows in float32.
 
-    Windows start every `window_length` tokens and read `extra` (0 or 1) more.
+    Windows start every `window_length` tokens and read `extra` (0 or 1) more; `keep_partial` counts a partial last one.
     """
     usable = max(num_tokens - extra, 0)
     return -(-usable // window_length) if keep_partial else usable // window_length
 
 
 def sample_index_dtype(num_documents: int) -> np.dtype[Any]:
-    """Returns the dtype of a sample index over a document index of `num_documents` entries."""
+    """Returns the dtype of a sample index (starts of windows) over a document index of length `num_documents`."""
     return np.dtype(np.int32 if num_documents <= _INT32_MAX else np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spans:
-    """The pieces of documents in a sample, in order, without empty pieces.
+    """The spans of one sample in reading order, without empty spans.
 
     Attributes:
         documents: int64[num_spans], index of the sequence in the `.idx` file; a document in GPT data.
