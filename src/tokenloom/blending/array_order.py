@@ -27,11 +27,11 @@ def number_type(num_datasets: int) -> type[np.integer[Any]]:
 
 
 class ArrayBlendOrder(StoredOrder):
-    """A `BlendOrder` that is stored as arrays; it reads only the lengths of datasets.
+    """A `BlendOrder` that is stored as arrays; of the datasets it reads only the lengths.
 
-    `weights` have a sum of 1; if `size` is None, they are numbers of samples per dataset. `mixing_block` is the number
-    of consecutive positions to shuffle among themselves by `seed`; 1 keeps the reference's order. `names` are the paths
-    of the datasets, for messages.
+    `weights` are shares with a sum of 1, or numbers of samples per dataset if `size` is None. `mixing_block` is the
+    number of consecutive positions to shuffle among themselves by `seed`; 1 keeps the reference's order. `names` are
+    the paths of the datasets, for messages.
     """
 
     def __init__(

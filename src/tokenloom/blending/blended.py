@@ -54,7 +54,7 @@ class BlendedDataset(Composite):
     """
 
     run_order: KnowsOrder | None = None
-    """The order of the run if this dataset is the only part of a run; else None."""
+    """Identity and order of the run, if `order = "megatron"` made this blend for a run; otherwise None."""
 
     def __init__(
         self,

@@ -147,11 +147,11 @@ class BlendedMegatronDatasetBuilder:
 
     @property
     def _loads_first(self) -> bool:
-        """Whether all ranks try to load before one rank builds; users' classes may need one rank to be first."""
+        """Whether all ranks try to load before one builds; False for users' classes, which may need one rank first."""
         return issubclass(self.cls, PairSamples)
 
     def _folder(self) -> str | None:
-        """Returns the folder of the indices, for ranks to detect whether they share it."""
+        """Returns the folder of the indices; None if there is none."""
         if self.config.mock or self.config.path_to_cache is not None:
             return self.config.path_to_cache
         prefix = next((quota.prefixes[0] for quota in self.quotas if quota is not None), None)

@@ -21,7 +21,7 @@ _NUMBER = "dataset_id"
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The samples that one dataset contributes to a batch, and their `rows` in it; `rows` None for all, in order.
+    """The samples that one dataset contributes to a batch, and their `rows` there; None if they are the whole batch.
 
     `number` is the `dataset_id` of the samples. `samples` are positions in the dataset; None is a sample without
     loss. `call(function)` returns `function(dataset)`.

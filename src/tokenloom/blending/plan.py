@@ -233,7 +233,7 @@ def epochs_of(
     lengths: Iterable[NDArray[np.int32]],
     policy: str | None = None,
 ) -> Epochs:
-    """Returns the numbers of samples and epochs of a `GPTDataset`, see `OrderPolicy.epochs`.
+    """Returns the object that computes numbers of samples and epochs of a `GPTDataset`; see `OrderPolicy.epochs`.
 
     Defaults replace missing settings of `GPTDatasetConfig`. `policy` replaces the config's `window_policy`.
     """

@@ -69,7 +69,7 @@ class Quota:
 
 
 def three_sizes(sizes: Sizes | int | None, *, name: str = "sizes") -> Sizes:
-    """Returns the sizes of train, valid and test; a single number is the size of train, and None one epoch."""
+    """Returns the sizes of train, valid and test; a single number is the size of train; None stands for one epoch."""
     if sizes is None or isinstance(sizes, (int, np.integer)):
         return [sizes if sizes is None else checked_integer(name, sizes), None, None]
     if isinstance(sizes, (str, bytes, Mapping)) or not hasattr(sizes, "__len__") or len(sizes) != len(Split):
@@ -157,7 +157,7 @@ def with_surplus(target: int, surplus: float) -> int:
 
 
 def sufficient_surplus(target: int, owed: int) -> float:
-    """Returns a `mid_level_dataset_surplus` with which a dataset with a target of `target` gets `owed` samples."""
+    """Returns a `mid_level_dataset_surplus` with which a dataset of `target` samples is built with `owed` samples."""
     return (owed - 0.5) / target - 1  # half a sample less, so that rounding errors do not matter
 
 
