@@ -62,7 +62,7 @@ class BatchSizes:
     ) -> int:
         """Returns the number of micro-batches per rank in the step that starts after `consumed_samples` samples.
 
-        `decrease_batch_size_if_needed` rounds a global batch size that is no multiple down, instead of raising.
+        `decrease_batch_size_if_needed` rounds the size down to whole micro-batches of all ranks instead of raising.
         """
         size = self.batch_size(consumed_samples)
         chunk = checked_integer("micro_batch_size", micro_batch_size, at_least=1)
@@ -121,8 +121,8 @@ class BatchSizeSchedule(BatchSizes):
         """Parses a schedule such as "0:768 250B:1536".
 
         Each item is a threshold, a colon, and the global batch size from that threshold on; blanks or commas separate
-        items. Suffixes K, M, B (or G) and T are powers of 1000. Thresholds count tokens, rounded
-        down to whole samples, if `sequence_length` is given; otherwise they count samples and must not have a suffix.
+        items. Suffixes K, M, B (or G) and T are powers of 1000. If `sequence_length` is given, thresholds count tokens,
+        rounded down to whole samples; otherwise they count samples and must not have a suffix.
 
         Args:
             text: the schedule.
@@ -275,7 +275,7 @@ class Topology:
         return micro_batches, within // micro_batch_size
 
     def _phases(self, positions: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-        """Returns each position's phase (first steps, first positions, batch sizes) and its offsets in the phase."""
+        """Returns, per position, first step, first position and size of its range in `phases`, and its offset there."""
         positions = np.asarray(positions, dtype=np.int64)
         if (least := positions.min(initial=0)) < 0:
             raise ConfigError(f"positions must be 0 or more, got {least}")
@@ -311,7 +311,7 @@ def _parse_item(text: str, where: str, *, is_in_tokens: bool) -> tuple[int, int]
 
 
 def _checked_pairs(name: str, pairs: Iterable[object], *, first: str, second: str) -> tuple[tuple[int, int], ...]:
-    """Validates pairs of integers: the first ones start at 0 and ascend, the second ones are positive."""
+    """Validates pairs of integers: first members ascend from 0, second members are positive."""
     checked: list[tuple[int, int]] = []
     for number, pair in enumerate(pairs):
         if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:

@@ -1,8 +1,8 @@
 """Checks at checkpoints that all ranks have read the right batches.
 
-Each loader stores the digest of every batch since the last check. Replicas of a data-parallel rank compare digests, and
-another rank reads the same batches again. If digests differ, all ranks reread these batches and bisect them until one
-batch is left; the majority of ranks decides which digest is right.
+Each loader stores the digest of every batch since the last check. Replicas of a data-parallel rank, which read the same
+batches, compare digests, and another rank rereads these batches. If digests differ, all ranks reread the batches and
+bisect them until one batch is left; the majority of ranks decides which digest is right.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class BatchDigests:
         self.restore(None)
 
     def restore(self, digest: RangeDigest | None) -> None:
-        """Clears all digests after a state was loaded; `digest` is the one of all ranks in that state, if any."""
+        """Clears all digests after a state was loaded; `digest` is the digest of all ranks in that state, or None."""
         self._restored = digest
         self.start_after(0)
 
@@ -135,7 +135,7 @@ class BatchDigests:
         self._sums = DigestSums()
 
     def global_digest(self) -> RangeDigest | None:
-        """Returns the digest of all ranks; None if unknown, as it is with several ranks, except right after a check."""
+        """Returns the digest of all ranks, None if unknown; with several ranks it is known only right after a check."""
         has_state = isinstance(self.sampler, DataParallelSampler) and is_in_order(self.sampler)
         if not self.enabled or not self._has_tokens or not has_state:
             return None
@@ -237,7 +237,7 @@ def _compare(records: list[Record]) -> list[Record]:
     """Returns a dict for each rank; all dicts are empty if no rank has a loader.
 
     `batches` is the number of batches, `read` the digest of all ranks, and `suspects` are the data-parallel ranks whose
-    replicas differ. `target`, which not all ranks have, is the data-parallel rank to reread.
+    replicas differ. `target` is the data-parallel rank that the rank must reread; not all ranks have it.
     """
     readers = {rank: record for rank, record in enumerate(records) if "rank" in record}
     if not readers:

@@ -144,7 +144,7 @@ class RangeDigest:
 
 
 def name_of_run(identity: str) -> str:
-    """Returns a run's name in digests: the first 16 characters of `run` in its state, `_` for colons and blanks."""
+    """Returns a run's name in digests: the first 16 characters of its identity, with `_` for colons and blanks."""
     return re.sub(r"[:\s]", "_", identity[:_RUN_CHARACTERS]) or "_"
 
 
@@ -213,7 +213,7 @@ def _digests(dataset: Any, positions: Any) -> NDArray[np.uint64]:
 
 
 def _batches_of(dataset: Any, positions: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Yields batches of equally long samples, up to about 2**19 tokens; of 16 samples if lengths are unknown."""
+    """Yields batches of samples of equal length, up to about 2**19 tokens; of 16 samples if lengths are unknown."""
     for start in range(0, len(positions), _LOCATED_AT_ONCE):
         part = positions[start : start + _LOCATED_AT_ONCE]
         if not isinstance(dataset, KnowsLengths) or hasattr(dataset, "datasets"):  # samples of a blend have one length

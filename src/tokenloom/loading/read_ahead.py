@@ -25,7 +25,7 @@ _BATCHES_AHEAD = 16
 
 
 class AnnouncedBatch(list[Any]):
-    """The positions of a batch; `upcoming` has those of later batches, for its worker to announce (`will_need`)."""
+    """The positions of a batch; `upcoming` has the positions of later batches, which the worker must prefetch."""
 
     def __init__(self, positions: Iterable[int | None], upcoming: Sequence[Batch]) -> None:
         super().__init__(positions)

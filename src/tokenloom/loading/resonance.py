@@ -1,4 +1,4 @@
-"""Detects data-parallel ranks whose mixture differs from the blend's, as sampler and blend have matching periods.
+"""Detects blends whose datasets have other shares on some data-parallel ranks, since sampler and blend are periodic.
 
 `MegatronPretrainingSampler` gives each of R ranks every R-th micro-batch of B samples: its period is B * R. The order
 of a blend is nearly periodic, too. If one period divides the other, a dataset may have a larger share on one rank than
@@ -62,7 +62,7 @@ def resonance_of_weights(
     """Returns the dataset whose share differs most between ranks in Megatron's order of a blend; takes milliseconds.
 
     Returns None unless the share of a dataset on a rank differs from its share of the blend, by more than chance and in
-    the same direction in both halves of the tested positions. `num_samples` limits these to the length of the blend.
+    the same direction in both halves of the tested positions, which end at `num_samples`, the size of the blend.
     """
     period, num_ranks = micro_batch_size * data_parallel_size, data_parallel_size
     count = min(max(_SAMPLES_PER_RANK * num_ranks, _LEAST_SAMPLES), _MOST_SAMPLES)

@@ -191,9 +191,9 @@ class MegatronFullValidationSampler(MegatronPretrainingSampler):
 class BalancedSampler(MegatronPretrainingSampler):
     """A sampler that gives every rank the mixture of the blend in each global batch.
 
-    With other samplers, ranks may read different mixtures, see `resonance.py`. A global batch has the same positions as
-    with `MegatronPretrainingSampler`, but sorted by dataset and dealt to ranks in turn.
-    Of n samples of a dataset in a global batch, each of R ranks gets n / R, rounded up or down.
+    With other samplers, ranks can read different mixtures; see `resonance.py`. A global batch has the same positions as
+    with `MegatronPretrainingSampler`, but they are sorted by dataset and dealt to ranks in turn. So of n samples of a
+    dataset in a global batch, each of R ranks gets n / R, rounded up or down.
 
     To resume, create a sampler with the samples consumed at the end of a global batch; micro-batch size, ranks and
     batch sizes may change. Other arguments are the same as in `MegatronPretrainingSampler`.
@@ -273,7 +273,7 @@ class BalancedSampler(MegatronPretrainingSampler):
         return self.total_samples
 
     def _balanced(self, start: int, stop: int, size: int) -> list[int]:
-        """Returns this rank's positions in the global batch [start, stop), ascending."""
+        """Returns the positions of the global batch [start, stop) that are dealt to this rank, ascending."""
         ranks = self.data_parallel_size
         if ranks == 1:
             return list(range(start, stop))
@@ -309,8 +309,8 @@ class MegatronPretrainingRandomSampler(DataParallelSampler):
 
     What may change on resuming:
         - Without sharding, all ranks share one order. With `global_batch_size`, micro-batch size and data-parallel size
-          may change after any step. Without it, the order is Megatron's: `total_samples % micro_batch_size` and the
-          length of an epoch must stay the same; within the first epoch, only the former.
+          may change after any step. Without it, the order is Megatron's: `total_samples % micro_batch_size` must stay
+          the same, and after the first epoch also the length of an epoch.
         - With sharding, each rank shuffles its own range: the data-parallel size may change between epochs only; with
           `global_batch_size`, the micro-batch size may change after any step.
 

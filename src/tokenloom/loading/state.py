@@ -46,7 +46,7 @@ def loader_state(dataset: Any, consumed_samples: int) -> dict[str, Any]:
 
 
 def read_of_state(state: Mapping[str, Any]) -> RangeDigest | None:
-    """Returns the digest of all ranks in a state that `consumed_of_state` has validated; None if it has none."""
+    """Returns the digest of all ranks in a state, None if the state has none; call `consumed_of_state` before."""
     read = RangeDigest.parse(state["read"]) if state.get("read") is not None else None
     run, position = name_of_run(state["run"]), state["position"]
     if read is not None and (read.run, read.stop) != (run, position):

@@ -52,7 +52,7 @@ class DataWait:
 
 
 class BatchBuffers:
-    """Memory for batches: new arrays for each batch, or with `num_slots` a ring where batch n + num_slots overwrites n.
+    """Memory for batches: new arrays for each batch, or a ring, in which batch n + `num_slots` overwrites batch n.
 
     A full ring allocates nothing; new memory costs a page fault per 4096 bytes. Threads may fill batches in parallel.
     """
@@ -334,7 +334,7 @@ class ThreadLoader:
         )
 
     def _fill(self, buffers: BatchBuffers, chunk: list[tuple[int, Batch]]) -> list[_Filled | Exception]:
-        """Fills and returns the batches of `chunk`; if one fails, the batches before it, then the error."""
+        """Fills and returns the batches of `chunk`; if a batch fails, returns the batches before it, then the error."""
         done: list[_Filled | Exception] = []
         for number, positions in chunk:
             if not hasattr(positions, "__len__") or isinstance(positions, (str, bytes)):
