@@ -168,7 +168,7 @@ class Meeting:
         return answer
 
     def close(self, reason: str) -> None:
-        """Ends the meeting on all ranks; waits briefly until they have read the reason."""
+        """Ends the meeting on all ranks; waits a short time for them to read the reason."""
         self._reason = self._reason or reason
         self._wake.set()
         self._thread.join(2 * _LEAVE_SECONDS)

@@ -303,7 +303,7 @@ class Membership:
         return self.step or "the next step"
 
     def _judge_deaths(self) -> bool:
-        """Ends the session if the process of a watched rank is known to have ended; returns whether one is."""
+        """Ends the session if the process of a watched rank is known to have ended; returns whether it ended."""
         gone = [peer for peer in self._peers.values() if peer.record and self.is_gone(peer.record)]
         if gone:
             names = ", ".join(peer.name for peer in gone)
@@ -364,7 +364,7 @@ def decided(reports: list[Record], decide: Decision) -> list[Record]:
 
 
 def _check(reports: list[Record]) -> None:
-    """Raises if ranks are at different steps or a rank failed; of several errors, the cause of the others."""
+    """Raises if ranks are at different steps or a rank failed; if several failed, raises the cause of the others."""
     steps = holders_of([report["step"] for report in reports])
     if len(steps) > 1:
         found = ", ".join(f"{name_ranks(ranks)} at {step!r}" for step, ranks in list(steps.items())[:8])
