@@ -34,8 +34,8 @@ def pack_documents(
 
     Args:
         lengths: int32[num_sequences], tokens per sequence.
-        documents: indices into `lengths` of the documents to pack; of equal lengths, the first is packed first.
-        sequence_length, extra: tokens per sample; tokens that a sample reads beyond them, 0 or 1.
+        documents: indices into `lengths` of the documents to pack; documents of equal length keep their order.
+        sequence_length, extra: tokens per sample; tokens that a sample reads beyond `sequence_length`, 0 or 1.
         most_pieces: maximum number of pieces in a pack; None for no limit.
         first_piece: index, over all calls, of the first piece of this call; `packs` count from it.
         packs: [num_packs], filled with the index of the first piece of each pack.
