@@ -118,7 +118,7 @@ class MegatronDataset(HasFacts, HasHooks, ABC):
         self.dataset = dataset
         self.dataset_path = dataset_path
         self.rows: Rows = Rows.of(indices)
-        """The elements of this split, as a range where possible."""
+        """The elements of this split; a range if they are consecutive."""
         self.num_samples: int | None = None if num_samples is None else operator.index(num_samples)
         self.index_split = index_split
         self.config = config
@@ -170,7 +170,7 @@ class MegatronDataset(HasFacts, HasHooks, ABC):
         return ["random_seed", "sequence_length", "split", "split_matrix", "tokenizer"]
 
     def _further_identifiers(self) -> dict[str, Any]:
-        """Returns the {name: value} in the cache key that the reference does not have."""
+        """Returns {name: value} for settings in the cache key that the reference's cache key does not contain."""
         return {}
 
     @abstractmethod
@@ -185,7 +185,7 @@ class MegatronDataset(HasFacts, HasHooks, ABC):
         return f"{type(self).__name__}({self.dataset_path!r}, {self.index_split.name}, num_samples={len(self)})"
 
     def facts(self) -> dict[str, Any]:
-        """Returns what `repr` and `info` show: path, split, samples, settings, and a summary of the pair."""
+        """Returns values for display, see `HasFacts`: path, split, samples, settings, and the facts of the pair."""
         pair = pair_of(self.dataset)
         return {
             "path": self.dataset_path,
@@ -238,7 +238,7 @@ class PairOrigin:
     identify: Callable[[], dict[str, Any]] | None = None
 
     def check(self) -> None:
-        """Validates all index rows and roles against the manifest, once per opened pair."""
+        """Raises if a row of the `.idx` file is damaged; of local data, also checks its checksum and the roles."""
         if (pair := pair_of(self.dataset)) is not None:
             check_index(pair, compares=not pair.is_remote)  # the local copy of a remote index has its own checksum
             if not pair.is_remote:
@@ -254,10 +254,10 @@ class PairOrigin:
 
 
 class PairSamples(MegatronDataset):
-    """The base class of datasets over one pair: an order, batches, and prefetching. Subclasses set `order`.
+    """The base class of datasets over one pair, with batches and prefetching. Subclasses set `order`.
 
-    Negative positions count from the end. The position None returns a sample with an all-zero `loss_mask`, to fill up
-    a batch.
+    Negative positions count from the end. The position None stands for a sample with an all-zero `loss_mask`, which
+    fills up a batch.
 
     `dataset[k]` defines the samples. If a subclass overrides `__getitem__` or `sample`, all methods that return samples
     and all loaders call the override.
@@ -282,7 +282,7 @@ class PairSamples(MegatronDataset):
     """Maps positions to the token spans of samples."""
 
     _reads_items: ClassVar[bool] = False
-    """Whether a low-level dataset without `get` and `gather` is read by `dataset[k]`."""
+    """Whether all spans start at token 0, so that the `__getitem__` of a low-level dataset can read them."""
 
     @cached_property
     def _read_spans(self) -> ReadSpans:
@@ -297,7 +297,7 @@ class PairSamples(MegatronDataset):
         return self.order.verify()
 
     def __getitems__(self, positions: Sequence[int | None]) -> list[Sample]:
-        """Returns many samples as torch tensors, made as one batch if possible; torch's DataLoader calls this."""
+        """Returns many samples as torch tensors, from one batch unless they need `dataset[k]`; torch calls this."""
         if makes_batches(self) or called_from_item(self):
             return sample_batch(self.batch(positions), len(positions))
         return self._items(positions)
@@ -347,7 +347,7 @@ class PairSamples(MegatronDataset):
         return f"`{self.dataset_path or type(self).__name__}` ({self.index_split.name})"
 
     def _damaged(self, error: IndexError) -> IndexCacheError:
-        """Returns the error for indices that do not match the data."""
+        """Returns the error for index arrays that do not match the data."""
         # Not an `IndexError`, which would end a loop over the dataset silently.
         self.order.check()
         message = f"the indices of {self._name()} do not match the data: {error}"
@@ -450,7 +450,7 @@ def local_index_folder(config: BlendedMegatronDatasetConfig) -> str:
 
 
 def has_own_lengths(source: Any) -> bool:
-    """Returns whether a low-level dataset is not a pair, or is a pair whose class overrides `sequence_lengths`."""
+    """Returns whether a low-level dataset is no pair, or a pair whose class overrides `sequence_lengths`."""
     kind = type(source)  # not `__class__` of a wrapper
     return not issubclass(kind, IndexedDataset) or kind.sequence_lengths is not IndexedDataset.sequence_lengths
 

@@ -53,7 +53,7 @@ def checked_blend(blend: Any, where: str) -> Blend:
 
 
 def is_pairs(entries: Sequence[Any]) -> bool:
-    """Returns whether all entries are [weight, prefix], a number and a string."""
+    """Returns whether all entries are pairs [weight, prefix] of a number and a text."""
     return bool(len(entries)) and all(
         isinstance(entry, (list, tuple))
         and len(entry) == 2
@@ -85,7 +85,7 @@ def flat_entries(entries: Sequence[Any], where: str) -> list[str]:
 
 
 def parse_alternating(entries: Sequence[str], where: str) -> Blend:
-    """Parses a list of alternating weights and prefixes, or of prefixes, by the reference's rule."""
+    """Parses alternating weights and prefixes if every other entry is a number, else prefixes, like the reference."""
     if not entries:
         raise ConfigError(f"{where}: must have at least one entry, got none")
     prefixes, weights = list(entries), None
@@ -116,9 +116,9 @@ def weight_of(entry: str, row: int, where: str) -> float | None:
 def warn_of_duplicates(
     blends: Sequence[tuple[str, Blend]], *, same: Callable[[str], str] = prefix_of, again: bool = False
 ) -> None:
-    """Warns about data that appear twice in `blends`, a list of (name, blend); blames the line that called tokenloom.
+    """Warns about data that appear twice in `blends`, a list of (name, blend); the warning names the caller's line.
 
-    `same` maps all prefixes of the same data to one name. `again` warns even if these blends were warned about before.
+    `same` maps all prefixes of the same data to one name. `again` repeats the warning for blends seen before.
     """
     seen: dict[str, str] = {}
     marks = {hash(tuple(prefixes)) for _, (prefixes, _) in blends}

@@ -20,7 +20,7 @@ TRAIN_ON: tuple[TrainOn, ...] = get_args(TrainOn)
 
 @dataclass
 class SFTDatasetConfig(GPTDatasetConfig):
-    """Settings of conversation datasets. Datasets also accept a `GPTDatasetConfig` and use the defaults of this class.
+    """Settings of conversation datasets. If they get a `GPTDatasetConfig`, they add the defaults of this class.
 
     Attributes:
         reset_position_ids, reset_attention_mask, eod_mask_loss, create_attention_mask: must be False; boundaries and

@@ -59,7 +59,7 @@ class SampleColumns:
         ]
 
     def arrays(self, out: Sample) -> list[tuple[SampleColumn, NDArray[Any]]]:
-        """Returns, for each column, its kernel and its array in `out`."""
+        """Returns (kernel that copies the values, array of `out` to fill) for each column."""
         for name, each in self._chosen.items():
             if (other := out[name].dtype) != each.dtype:
                 message = f"column `{name}`: pairs of the blend have different dtypes, {each.facts.dtype} and {other}"
@@ -152,7 +152,7 @@ def _opened(pair: IndexedDataset, name: str, default: float | str) -> Column | N
 
 
 def _facts_of(name: str, prefixes: Sequence[str], pair: IndexedDataset) -> ColumnFacts:
-    """Returns the metadata of a column that `pair` lacks, from the first prefix with the column; else float32."""
+    """Returns the facts of a column that `pair` lacks, from the first prefix that has it; else float32 per token."""
     columns = (recorded_columns(prefix, object_storage=pair.object_storage) for prefix in prefixes)
     found = (each[name] for each in columns if name in each)
     return next(found, ColumnFacts(kind="token", dtype="float32", shape=(0,), num_bytes=0, crc32=0))

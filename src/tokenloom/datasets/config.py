@@ -89,8 +89,8 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
         blend_per_split: blends of train, valid and test, each a blend or None: a list of three, or a dict with
             the keys "train", "valid" and "test".
         multiple_validation_sets: build one validation dataset per prefix instead of a blend.
-        full_validation: samplers read the validation data exactly once; trainers then request one epoch of it. An
-            explicit size given to the builder takes precedence.
+        full_validation: read the validation data exactly once per validation. Samplers do so; trainers pass None to the
+            builder as the size. A number is kept, or is an error with `multiple_validation_sets`.
         split: weights of train, valid and test, such as "99,1,0" or (99, 1, 0). Stored as text.
         split_matrix: interval of each split within [0, 1]; computed.
         num_dataset_builder_threads: number of threads that build datasets.
@@ -110,9 +110,9 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
         extend_short_datasets: build more epochs of a dataset that has too few samples for a blend, instead of raising.
         object_storage: settings for reading data in object storage.
         allow_tokenizer_mismatch: read data even if the manifest names another tokenizer.
-        verify: "quick" validates the ends of files on open, all index rows before other indices are built from them,
-            and checksums of cached arrays of up to 4 MiB. "full" also verifies larger arrays, and compares all tokens
-            with the manifests in the background, once per node; after damage, the next sample raises (see
+        verify: "quick" validates the ends of files on open, all rows of an `.idx` file before index arrays are built
+            from it, and checksums of cached arrays of up to 4 MiB. "full" also verifies larger arrays, and compares all
+            tokens with the manifests in the background, once per node; after damage, the next sample raises (see
             `verification_of`).
         allow_data_mismatch: warn instead of raising if the manifest says that the data are of another kind, such as
             sentences or conversations for a class that reads documents.
@@ -170,7 +170,7 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
 
     @property
     def blends(self) -> list[Blend | None]:
-        """`[blend]`, or the three blends of `blend_per_split`; None for mock data and for splits without data."""
+        """`[blend]`, or the blends of train, valid and test; None instead of a blend for a split without data."""
         found: Any = self.blend_per_split or [None] * len(Split) if self.blend is None else [self.blend]
         return list(found)
 
@@ -279,8 +279,8 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
             of a dense mask, and restart positions at every document.
         window_policy: "concat" divides the concatenated documents into windows of `sequence_length` tokens, as the
             reference does. "best_fit" packs whole documents into samples and pads them; it splits only documents longer
-            than a sample and drops no token, and every split uses all packs. Set `inter_document_masking` too, so that
-            packed documents do not attend to each other. Or the name of a registered policy.
+            than a sample, and drops neither tokens nor incomplete packs. Set `inter_document_masking` too, so that
+            packed documents do not attend to each other. The name of a registered policy is also allowed.
         most_documents: maximum number of documents in a "best_fit" sample, as many tiny documents make steps slow; None
             for no limit.
         attention: arrays for attention within documents; implies `inter_document_masking`. "cu_seqlens" adds no further
@@ -291,7 +291,7 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
             its document.
         columns: names of columns to add to samples: dtype[S] or dtype[S, k], one row per token or per label. A column
             per sequence or document repeats its value for each token. `loss_weight` also multiplies the loss mask. All
-            data need the columns, unless {name: value} sets a default; {name: "required"} sets none.
+            data need the columns, except those with a default: {name: value}. {name: "required"} sets no default.
         loss_weights: {prefix: factor of the loss mask}; in a run, {source: factor}. The default factor is 1.
     """
 
@@ -350,7 +350,7 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
         return split == Split.valid and not self.drop_last_partial_validation_sequence
 
     def shape_of(self, split: Split) -> SampleShape:
-        """Returns the sample shape of a split, for `policy_of`."""
+        """Returns the settings of a split that decide how `window_policy` divides its documents into samples."""
         return SampleShape(
             sequence_length=self.sequence_length,
             extra=self.num_extra_tokens,
@@ -360,7 +360,7 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
         )
 
     def policy_of(self, split: Split) -> OrderPolicy:
-        """Returns the `window_policy` object that divides the documents of a split into samples."""
+        """Returns the object for `window_policy`, which divides the documents of a split into samples."""
         return policy_of(self.window_policy, self.shape_of(split))
 
     def __post_init__(self) -> None:

@@ -140,7 +140,7 @@ class ConversationSamples(PairSamples):
         return to_tensors(self._sample_for_item(idx))
 
     def _fill(self, sequences: Int64s, row_offsets: Int64s, *, width: int, with_boundaries: bool) -> Sample:
-        """Returns a batch; row r has `sequences[row_offsets[r]:row_offsets[r + 1]]`."""
+        """Returns a batch; row r has the conversations `sequences[row_offsets[r]:row_offsets[r + 1]]`."""
         config, size = self.config, self.config.attention_block_size
         masks: list[Output] = []
         if with_boundaries:
@@ -175,7 +175,7 @@ class ConversationSamples(PairSamples):
         return np.ascontiguousarray(self._source.segments(sequences)[:, 3])
 
     def epochs_of(self, positions: Positions) -> Int64s:
-        """Returns the epoch in which each sample begins (-1 in a computed order), int64[n]; reads all lengths."""
+        """Returns the epoch in which each sample begins, int64[n]; -1 if the order has no epochs. Reads all lengths."""
         rows, _ = self._rows(positions)
         if not isinstance(self.order, ConversationOrder):
             return np.full(len(rows), -1, dtype=np.int64)
@@ -264,7 +264,7 @@ class SFTDataset(ConversationSamples):
 
     @property
     def sample_index(self) -> Int64s:
-        """int64[num_samples + 1]; sample i has `document_index[sample_index[i]:sample_index[i + 1]]`."""
+        """int64[num_samples + 1]; sample i has conversations `document_index[sample_index[i]:sample_index[i + 1]]`."""
         return self._stored().starts()
 
     def _batch(self, rows: Int64s) -> Sample:

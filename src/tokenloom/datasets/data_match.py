@@ -1,10 +1,10 @@
 """Checks that data match the dataset class and the tokenizer, from the manifest of the data, without reading tokens.
 
-If the manifest and the tokenizer both have a fingerprint, the fingerprints must be equal. Otherwise the vocabulary must
-contain all ids of the data, and the end-of-document ids must be equal.
+If the manifest and the tokenizer both have a fingerprint, the fingerprints must be equal; else the vocabulary must
+contain the largest id of the data. The end-of-document ids must be equal in any case, if both are known.
 
-Data of the wrong kind raise an error, or a warning with `allow_data_mismatch`. Reading documents as sentences only
-warns, as T5 and BERT datasets can use them. Without a manifest, only images are detected.
+Data of the wrong kind cause an error, or a warning with `allow_data_mismatch`. T5 and BERT datasets expect sentences;
+documents cause only a warning there. Without a manifest, images are the only kind that is recognized.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ _READABLE: dict[Kind, tuple[Kind, ...]] = {
 
 
 def kind_mismatch(pair: IndexedDataset, reads: Kind, *, reads_roles: bool = False) -> tuple[Kind, str] | None:
-    """Returns (kind of the pair, message) if a class that reads `reads` cannot read it; None if it can or is unknown.
+    """Returns (kind of the pair, message) if a class for data of the kind `reads` cannot read the pair; else None.
 
-    With `reads_roles`, a pair without a manifest also counts as conversations if it has roles; costs one request.
+    Without a manifest, the kind is unknown (None), unless `reads_roles`: one request then looks for a roles column.
     """
     head = None if pair.index.has_modes else manifest_head_of(pair)
     kind: Kind | None = "images" if pair.index.has_modes else None if head is None else _kind_by(head)
@@ -76,7 +76,7 @@ def kind_mismatch(pair: IndexedDataset, reads: Kind, *, reads_roles: bool = Fals
 
 
 def check_kind(dataset: Any, config: BlendedMegatronDatasetConfig, *, name: str, reads: Kind) -> None:
-    """Raises unless a class can read a low-level dataset of this kind; only warns if `config` or the kind allow it."""
+    """Raises if a class for data of the kind `reads` cannot read a dataset; the module docstring says when it warns."""
     pair = pair_of(dataset)
     if pair is None or (found := kind_mismatch(pair, reads)) is None:
         return
@@ -88,7 +88,7 @@ def check_kind(dataset: Any, config: BlendedMegatronDatasetConfig, *, name: str,
 
 
 def check_eod(dataset: Any, config: GPTDatasetConfig, *, name: str) -> None:
-    """Warns if settings need end-of-document tokens that the data lack according to their manifest."""
+    """Warns if the settings need end-of-document tokens, but by the manifest the data have none or another id."""
     settings = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss")
     names = " and ".join(f"`{setting}`" for setting in settings if getattr(config, setting))
     pair = pair_of(dataset)
@@ -125,7 +125,7 @@ def _warn_once(
 
 
 def check_tokenizer(dataset: Any, config: BlendedMegatronDatasetConfig, *, name: str) -> None:
-    """Raises, or warns if `config` allows it, if the manifest says that another tokenizer made the data."""
+    """Raises if, by the manifest, another tokenizer made the data; only warns with `allow_tokenizer_mismatch`."""
     pair = pair_of(dataset)
     if config.tokenizer is None or pair is None:
         return
@@ -143,7 +143,7 @@ def check_tokenizer(dataset: Any, config: BlendedMegatronDatasetConfig, *, name:
 
 
 def mismatch(head: ManifestHead, tokenizer: Any) -> str | None:
-    """Returns a description of `tokenizer` if it cannot have made the data, else None."""
+    """Returns a description of `tokenizer` if, by the manifest, another tokenizer made the data; else None."""
     made_by = head.tokenizer
     sha256, eod = fingerprint_of(tokenizer), optional_number(tokenizer, "eod")
     shown_eod = None if eod is None or made_by.eod is None else SpecialToken(id=eod)

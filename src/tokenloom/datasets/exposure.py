@@ -1,4 +1,4 @@
-"""Opens tokenized conversations, decides which ones are dropped, and fills samples with the others."""
+"""Opens tokenized conversations, decides which of them are dropped, and fills samples with the rest."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class SFTLowLevelDataset:
         return self.pair.sequence_lengths
 
     def gather(self, sequences: Int64s, starts: Int64s, lengths: Int64s) -> NDArray[Any]:
-        """Returns the concatenated tokens of many spans."""
+        """Returns the concatenated tokens of many spans: dtype[sum(lengths)]."""
         return self._read_spans(self.pair, sequences, starts, lengths)
 
     def identity(self) -> dict[str, Any]:
@@ -167,9 +167,9 @@ _dtype_code = cache(DType.code_from_dtype)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exposure:
-    """Masks, bool[count], of the conversations of a split that are dropped: one mask per reason to drop them.
+    """Says which conversations of a split are dropped: one mask per reason, bool[count], True for a dropped one.
 
-    Conversations in no mask are in samples. `shares` are int64[count, 5], see `SplitConversations.shares`.
+    All other conversations are in samples. `shares` are int64[count, 5], see `SplitConversations.shares`.
     """
 
     shares: Int64s
@@ -217,7 +217,7 @@ class SplitConversations:
     def kept(self) -> tuple[NDArray[Any], NDArray[np.int32]]:
         """Returns the conversations to use, integers[count], and the number of slots of each, int32[count].
 
-        Warns if conversations have no token to train on; raises ConfigError if these, or long ones, are set to "error".
+        Warns of conversations without a token to train on. These and long ones raise ConfigError if set to "error".
         """
         exposure = self.exposure()
         self._report(exposure)
@@ -225,7 +225,7 @@ class SplitConversations:
         return self.rows.array()[kept], exposure.shares[kept, 3].astype(np.int32)
 
     def slots(self) -> NDArray[np.int32]:
-        """Returns the number of slots per conversation, 0 for dropped ones, without a warning: int32[count]."""
+        """Returns the number of slots of each conversation, 0 if dropped, int32[count]; unlike `kept`, never warns."""
         exposure = self.exposure()
         return np.where(exposure.kept, exposure.shares[:, 3], 0).astype(np.int32)
 
@@ -239,7 +239,7 @@ class SplitConversations:
         return Exposure(shares=shares, empty=empty, too_long=too_long, untrainable=untrainable)
 
     def segments(self, sequences: Int64s) -> Int64s:
-        """Returns the index, and the numbers of inputs, tokens read and slots, per conversation: int64[count, 4]."""
+        """Returns (index, number of inputs, of tokens read, of slots) of each conversation: int64[count, 4]."""
         segments = np.empty((len(sequences), 4), dtype=np.int64)
         segments[:, 0] = sequences
         longest = self.config.sequence_length + self.reads_ahead
@@ -250,7 +250,7 @@ class SplitConversations:
         return segments
 
     def shares(self, sequences: Int64s) -> Int64s:
-        """Counts the tokens, inputs, tokens read, slots and labels with loss of each conversation: int64[count, 5]."""
+        """Returns (tokens, inputs, tokens read, slots, labels with loss), numbers per conversation: int64[count, 5]."""
         shares = np.empty((len(sequences), 5), dtype=np.int64)
         shares[:, 0] = self.data.sequence_lengths[sequences]
         shares[:, 1:4] = self.segments(sequences)[:, 1:]
@@ -296,7 +296,7 @@ class SplitConversations:
             self.data.pair.check_index()
 
     def _report(self, exposure: Exposure) -> None:
-        """Warns of conversations without tokens to train on; raises if these, or long ones, are set to "error"."""
+        """Warns of conversations without tokens to train on; see `kept` for errors."""
         config = self.config
         lengths, _, available, _, trained = exposure.shares.T
 
@@ -336,7 +336,7 @@ class JoinedConversations:
     _opened: dict[int, SplitConversations] = field(default_factory=dict)
 
     def report_slots(self, documents: SourceDocuments, *, shares_samples: bool) -> None:
-        """Passes slots per conversation (0 if dropped, else 1 unless `shares_samples`) to `documents` as pairs open."""
+        """When a pair opens, passes its slots per conversation to `documents`; at most 1 without `shares_samples`."""
 
         def slots_of(number: int, pair: IndexedDataset) -> NDArray[np.int32]:
             slots = self._of_pair(number, pair).slots()
@@ -354,19 +354,19 @@ class JoinedConversations:
         return conversations
 
     def _parts(self, sequences: Int64s) -> Iterator[tuple[SplitConversations, int, Int64s]]:
-        """Yields, per pair: its conversations, the first one's number, and the indices in `sequences` of the pair's."""
+        """Yields (conversations of a pair, number of its first one, places in `sequences` where one of them is)."""
         numbers = self.pairs.numbers(sequences)
         for number in np.unique(numbers).tolist():
             yield self._of_pair(number), self.pairs.first_of(number), np.flatnonzero(numbers == number)
 
     def segments(self, sequences: Int64s) -> Int64s:
-        """Returns `sequences`, and columns 1 to 3 of `SplitConversations.segments`, also if denied: int64[count, 4]."""
+        """Returns the rows of `SplitConversations.segments`, int64[count, 4], with `sequences` as column 0."""
         segments = self._of_each(sequences, SplitConversations.segments, 4)
         segments[:, 0] = sequences
         return segments
 
     def shares(self, sequences: Int64s) -> Int64s:
-        """Returns a row per sequence as `SplitConversations.shares` does, denied ones included: int64[count, 5]."""
+        """Returns the rows of `SplitConversations.shares`, int64[count, 5]; denied conversations count in full."""
         return self._of_each(sequences, SplitConversations.shares, 5)
 
     def _of_each(self, sequences: Int64s, find: Callable[[SplitConversations, Int64s], Int64s], width: int) -> Int64s:

@@ -29,8 +29,8 @@ class GPTFIMDatasetConfig(GPTDatasetConfig):
 
     Attributes:
         fim_rate: fraction of documents to rearrange, in [0, 1]. Required.
-        fim_spm_rate: fraction of rearranged documents in the order suffix, prefix, middle; the others have the order
-            prefix, suffix, middle. In [0, 1]. Required.
+        fim_spm_rate: fraction of the rearranged documents that get the order suffix, prefix, middle; the rest get the
+            order prefix, suffix, middle. In [0, 1]. Required.
         fim_extra_tokens: {name: token or id} of the sentinels that begin each part, with the names "prefix", "middle"
             and "suffix". Required. An optional "eod" replaces the tokenizer's separator of documents. "pad" is ignored.
         fim_split_sample: token or id that splits a document into fragments, such as the files of a repository.
@@ -80,8 +80,8 @@ class GPTFIMDataset(GPTDataset):
     end-of-document token stays last. A rearranged document has about three more tokens, which shifts later documents
     and their boundaries; the sample is then truncated or padded to its length.
 
-    Random choices depend only on seed and position: sample k is the same in every process, order and resumed run. With
-    `fim_rate` 0, samples equal those of `GPTDataset`. `spans` returns the pieces before they are rearranged.
+    Random choices depend only on seed and position: sample k is the same in every process and resumed run. If
+    `fim_rate` is 0, samples equal those of `GPTDataset`. `spans` returns the pieces before they are rearranged.
 
     Arguments and further errors are those of `GPTDataset`.
 
@@ -191,7 +191,7 @@ class GPTFIMDataset(GPTDataset):
 
 
 def split_at(text: NDArray[Any], separator: int) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Splits tokens, or rows by first column; yields (part, separator), where the last separator is empty."""
+    """Splits tokens, or rows with a token first, at `separator`; yields (part, separator; empty after the last)."""
     start = 0
     for stop in np.flatnonzero((text if text.ndim == 1 else text[:, 0]) == separator).tolist():
         yield text[start:stop], text[stop : stop + 1]
@@ -200,10 +200,10 @@ def split_at(text: NDArray[Any], separator: int) -> Iterator[tuple[NDArray[Any],
 
 
 def _restore_stored_rows(parts: Sequence[Int64s], stored: Int64s, detokenize: Callable[[list[int]], str]) -> None:
-    """Replaces (token, place) rows of the three parts of a tokenized text by the stored rows of equal tokens.
+    """Copies the rows of tokens that the cuts did not change from `stored` into prefix, middle and suffix.
 
-    Equal tokens match from both ends of the text inwards. In the middle part, they match outwards from a position where
-    both sides have the same text before it.
+    A row is a token and its index among the stored tokens, or -1. Tokens are compared from both ends of the text
+    inwards, and in the middle outwards from a token before which `parts` and `stored` have the same text.
     """
     prefix, middle, suffix = parts
     first = _num_equal(prefix, stored)
@@ -238,7 +238,7 @@ def _num_equal(one: Int64s, other: Int64s) -> int:
 
 
 def _spans_of(places: Int64s, bounds: Int64s, stored: SpanBatch) -> SpanBatch:
-    """Returns the spans of tokens; `places` are their indices in the stored tokens, -1 for tokens not stored."""
+    """Returns the spans of rearranged tokens; token i is the stored token `places[i]`, or not stored if that is -1."""
     documents, begins = (np.repeat(each, stored.lengths) for each in (stored.documents, stored.starts))
     offsets = begins + np.arange(len(begins)) - np.repeat(np.cumsum(stored.lengths) - stored.lengths, stored.lengths)
     is_known = places >= 0

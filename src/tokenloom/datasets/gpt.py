@@ -53,10 +53,10 @@ _FLOAT32 = np.dtype(np.float32)
 
 
 class Runs(NamedTuple):
-    """The concatenated tokens of several samples; sample i has runs [row_offsets[i], row_offsets[i + 1]).
+    """The tokens of several samples, as runs: a run has the tokens of one document that a sample reads.
 
-    The length of a run is negative for a denied document, whose tokens are zeros. `spans` tell where the tokens are
-    stored; the document is below 0 for tokens that are not stored.
+    Sample i has runs [row_offsets[i], row_offsets[i + 1]). For a document without loss (denied by a run), the length is
+    negative and the tokens are zeros. `spans` say where tokens are stored; the document is below 0 if nowhere.
     """
 
     tokens: NDArray[Any]
@@ -84,13 +84,13 @@ class GPTDataset(PairSamples):
 
     `dataset[k]` returns torch tensors as the reference does; `dataset.sample(k)` returns NumPy arrays, without torch;
     `dataset.batch(positions)` fills many samples by one kernel call; `dataset.spans(k)` returns the document pieces of
-    a sample. `dataset.epoch_plan` has the numbers of samples and epochs; `dataset.epochs` computes them for other
-    sizes. Thread-safe, fork-safe and picklable; unpickling opens cached indices again.
+    a sample. `dataset.epoch_plan` has the numbers of samples and epochs; `dataset.epochs` computes them for another
+    `num_samples`. Thread-safe, fork-safe and picklable; unpickling opens cached indices again.
 
-    A sample has tokens int64[S], labels int64[S], loss_mask float32[S] and position_ids int64[S];
+    A sample of S = `sequence_length` has tokens int64[S], labels int64[S], loss_mask float32[S], position_ids int64[S];
     with `create_attention_mask` also attention_mask bool[1, S, S] (True = masked); with `inter_document_masking` also
     cu_seqlens int32[S + 1] (document starts in the sample, then padded with S) and max_seqlen int32; and the arrays of
-    `attention`. Samples share only a constant attention mask; all other arrays belong to the caller.
+    the setting `attention`. Samples share only a constant attention mask; all other arrays belong to the caller.
 
     Args:
         indexed_dataset: the low-level dataset.
@@ -153,7 +153,7 @@ class GPTDataset(PairSamples):
         return SampleColumns(self.dataset, self.config.columns, elsewhere=self.config.prefixes)
 
     def _refuse_query(self, setting: str) -> None:
-        """Raises if the class overrides the method that returns the text of samples, which `setting` forbids."""
+        """Raises if the class overrides the method that returns the text of samples: `setting` does not allow that."""
         if QUERY in self._overrides.found:
             message = f"`{setting}`: needs unchanged texts, but the class overrides `{type(self).__name__}.{QUERY}`"
             raise ConfigError(message, hint="override `sample` or `__getitem__` instead")
@@ -249,10 +249,10 @@ class GPTDataset(PairSamples):
 
     document_index: property = _stored("document_index", "int32[num_epochs * num_documents], shuffled; windows only.")
     sample_index: property = _stored(
-        "sample_index", "integers[num_windows + 1, 2], (position in `document_index`, offset) of starts; windows only."
+        "sample_index", "integers[num_windows + 1, 2], (index in `document_index`, token) of starts; windows only."
     )
     piece_index: property = _stored("piece_index", "integers[num_pieces, 2], (document, first token); packs only.")
-    pack_index: property = _stored("pack_index", "[num_packs + 1], starts of packs in `piece_index`; packs only.")
+    pack_index: property = _stored("pack_index", "integers[num_packs + 1], starts in `piece_index`; packs only.")
     shuffle_index: property = _stored("shuffle_index", "uint32[num_samples], the window or pack of each sample.")
 
     def _index(self, name: str) -> NDArray[Any]:
@@ -394,7 +394,7 @@ class GPTDataset(PairSamples):
         return self.layout.allocate((count,), integers=integers_of(integer_dtype), empty=empty)
 
     def fill_rows(self, positions: Positions, out: Sample, rows: Int64s | None = None) -> None:
-        """Fills rows of a batch from `allocate_batch`: sample i goes into row `rows[i]`, or into row i if None."""
+        """Fills rows of the batch `out` from `allocate_batch`: sample i goes into row `rows[i]`; None means row i."""
         known, fillers = self._rows(positions)
         self._fill(known, out, rows)
         if fillers:
@@ -509,7 +509,7 @@ class GPTDataset(PairSamples):
         return text, documents
 
     def _runs(self, rows: Int64s) -> Runs:
-        """Returns the tokens of samples, from `_query_document_sample_shuffle_indices` if overridden."""
+        """Returns the tokens of samples, from `_query_document_sample_shuffle_indices` if a class overrides it."""
         if QUERY not in self._overrides.found:
             return self._gather(rows)
         if self.config.inter_document_masking:
@@ -539,7 +539,7 @@ class GPTDataset(PairSamples):
         return Runs(tokens, np.where(allowed, spans.lengths, -spans.lengths), spans.row_offsets, spans)
 
     def _fill_from_runs(self, runs: Runs, out: Sample, rows: Int64s | None) -> None:
-        """Fills the arrays from runs; pads samples with too few tokens."""
+        """Fills `rows` of `out` with the tokens of `runs`; pads samples that have too few tokens."""
         text = np.empty((len(runs.row_offsets) - 1, self.config.sequence_length + self._extra), dtype=np.int64)
         for row, (begin, end) in enumerate(itertools.pairwise(runs.bounds.tolist())):
             text[row, : end - begin] = runs.tokens[begin:end]

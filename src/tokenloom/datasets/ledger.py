@@ -39,11 +39,11 @@ NOTHING = Count()
 class SlotCounts:
     """Counts of the slots of samples, and of the tokens that these samples read.
 
-    A slot has a label if another token follows its token. `slots` = `with_loss` + `eod_masked` + `prompt` +
-    `denied_slots` + `pad_id` + `no_label` + `padding`. Tokens are counted as labels, so that a token that two windows
-    read counts once: `tokens` + `read_twice` = `with_loss` + `eod_masked` + `prompt` + `denied_tokens` + `pad_id` +
-    `first_tokens` + `rearranged` + `truncated`. Samples whose tokens were not read count as `not_counted_slots` and
-    `not_counted_tokens` instead.
+    The label of a slot is the token after its token. `slots` = `with_loss` + `eod_masked` + `prompt` + `denied_slots` +
+    `pad_id` + `no_label` + `padding`. A token counts in the sample in which it is a label, so that a token that two
+    windows read counts once: `tokens` + `read_twice` = `with_loss` + `eod_masked` + `prompt` + `denied_tokens` +
+    `pad_id` + `first_tokens` + `rearranged` + `truncated`. If the tokens of a sample were not read, its slots and
+    tokens count only as `not_counted_slots` and `not_counted_tokens`. Denied documents are those that a run masks.
 
     Attributes:
         samples: number of samples.
@@ -51,13 +51,13 @@ class SlotCounts:
         with_loss: slots with loss.
         eod_masked: slots without loss, as the token ends a document and `eod_mask_loss` is set.
         prompt: slots without loss, as the label belongs to a prompt.
-        denied_slots: slots without loss, as the token or its label is denied.
+        denied_slots: slots without loss, as the token or its label is of a denied document.
         pad_id: slots without loss, as the label equals the tokenizer's pad id.
         no_label: slots without loss, as no token follows.
         padding: slots without a token.
         tokens: tokens of the samples.
         read_twice: tokens that two samples read, where a long document is split between packs.
-        denied_tokens: tokens without loss, as the token or its predecessor is denied.
+        denied_tokens: tokens without loss, as the token or its predecessor is of a denied document.
         first_tokens: tokens that are no label: the first of a pack or conversation, or of a window without extra token.
         rearranged: tokens that fill-in-the-middle drops at the ends of samples, minus the tokens that it adds.
         truncated: tokens cut from conversations that are longer than a sample.
@@ -92,7 +92,7 @@ class SlotCounts:
 
     @property
     def balance(self) -> tuple[int, int]:
-        """Left minus right side of the two equations in the class docstring; (0, 0) if the counts are correct."""
+        """For each equation in the class docstring, the left side minus the right side: 0 if the counts are correct."""
         masked = self.with_loss + self.eod_masked + self.prompt + self.pad_id
         slots = self.slots - masked - self.denied_slots - self.no_label - self.padding - self.not_counted_slots
         read = masked + self.denied_tokens + self.first_tokens + self.rearranged + self.truncated
@@ -173,7 +173,7 @@ class ChatLedger:
 
 
 def count_windows(samples: int, *, sequence_length: int, extra: int) -> SlotCounts:
-    """Counts full windows without masks; without an extra token, the last slot of each has no label."""
+    """Counts full windows in which all labels have loss; if `extra` is 0, the last slot of each window has no label."""
     slots, unlabelled = samples * sequence_length, samples * (1 - extra)
     counts = {"tokens": slots, "with_loss": slots - unlabelled, "no_label": unlabelled, "first_tokens": unlabelled}
     return SlotCounts(samples=samples, slots=slots, **counts)
@@ -182,7 +182,7 @@ def count_windows(samples: int, *, sequence_length: int, extra: int) -> SlotCoun
 class Texts(NamedTuple):
     """The concatenated tokens of samples whose loss mask depends on token ids.
 
-    Sample i has tokens [bounds[i], bounds[i + 1]), and loss in `loss[i]` slots. `eod` is None without `eod_mask_loss`.
+    Sample i has tokens [bounds[i], bounds[i + 1]) and `loss[i]` slots with loss. `eod` is None without `eod_mask_loss`.
     """
 
     tokens: NDArray[Any]
@@ -195,10 +195,10 @@ class Texts(NamedTuple):
 def count_spans(
     spans: SpanBatch, *, sequence_length: int, extra: int, are_packs: bool, texts: Texts | None = None
 ) -> SlotCounts:
-    """Counts the slots and tokens of GPT samples; a span of a denied document has a document below 0.
+    """Counts the slots and tokens of GPT samples; spans of denied documents have a document index below 0.
 
-    A sample reads `extra` tokens beyond `sequence_length`. Samples that are not packs are windows, which begin with the
-    last token of the window before. Pass `texts` if the loss also depends on token ids.
+    A sample reads `extra` tokens beyond `sequence_length`. Unless `are_packs`, samples are windows, and each begins
+    with the last `extra` tokens of the window before. Pass `texts` if the loss also depends on token ids.
     """
     samples, is_denied = len(spans.row_offsets) - 1, None
     bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(spans.lengths)])[spans.row_offsets]
@@ -241,7 +241,7 @@ def count_spans(
 def count_conversations(shares: Int64s, denied: Bools, *, samples: int, slots: int) -> SlotCounts:
     """Counts the slots and tokens of samples of whole conversations.
 
-    `shares` are int64[count, 5], see `SplitConversations.shares`. `samples` and `slots` are the totals of all samples.
+    `shares`, int64[count, 5], are from `SplitConversations.shares`; `samples` and `slots` are totals of all samples.
     """
     tokens, inputs, available, _, with_loss = shares[~denied].sum(axis=0).tolist()
     count, blank = int((~denied).sum()), int(shares[denied, 1].sum())

@@ -116,7 +116,7 @@ class MaskedWordPieceDataset(PairSamples):
 
     The data have one sequence per sentence; splits divide documents. Sample k reads the sentences `sample_index[k]`.
     All random draws of sample k come from a generator seeded with (random_seed + k) % 2**32, so the sample is the same
-    in every order, process and resumed run.
+    in every process, reading order and resumed run.
 
     `dataset[k]` returns NumPy arrays and integers as the reference does; `dataset.sample(k)` returns NumPy arrays only;
     `dataset.batch(positions)` fills many samples by one kernel call; torch's DataLoader gets batches of tensors.
@@ -310,9 +310,9 @@ class BERTMaskedWordPieceDatasetConfig(MaskedWordPieceDatasetConfig):
 
 
 class BERTMaskedWordPieceDataset(MaskedWordPieceDataset):
-    """A dataset of BERT samples: cls, segment A, sep, and with a classification head segment B, sep.
+    """A dataset of BERT samples: cls, segment A, sep; with `classification_head` also segment B, sep.
 
-    Texts longer than their target lose tokens at random ends of the longer segment. Of the masked tokens, 80 % become
+    A text above its target length loses tokens at random ends of the longer segment. Of the masked tokens, 80 % become
     the mask token, 10 % a random token, and 10 % stay. A sample has text, types (1 in segment B), labels, padding_mask
     and loss_mask, int64[S] each, and is_random (1 if A and B are swapped) and truncated.
 
@@ -375,13 +375,13 @@ _SEPARATE_MASKS_AT_ALL = (1, 7)
 
 
 def dense_mask(queries: Any, keys: Any, *, causal: bool = False) -> Any:
-    """Returns the attention mask bool[batch, 1, queries, keys], True = masked; token 0 counts as padding."""
+    """Returns the attention mask of tokens, bool[batch, 1, queries, keys], True = masked; token 0 is padding."""
     seen = (queries >= 1).unsqueeze(2) & (keys >= 1).unsqueeze(1)
     return ~(seen.tril() if causal else seen).unsqueeze(1)
 
 
 def _accepts_separate_masks(te_version: str | None) -> bool:
-    """Returns whether the attention kernels accept separate masks; True if Transformer Engine is not installed."""
+    """Returns whether attention kernels accept separate encoder and decoder masks; True without Transformer Engine."""
     try:
         te_version = te_version or metadata.version("transformer-engine")
     except metadata.PackageNotFoundError:
@@ -427,8 +427,8 @@ class T5MaskedWordPieceDatasetConfig(MaskedWordPieceDatasetConfig):
 class T5MaskedWordPieceDataset(MaskedWordPieceDataset):
     """A dataset of T5 samples: sentinels replace runs of masked words, and the decoder predicts the masked words.
 
-    The decoder inputs are bos, then each sentinel followed by the tokens it replaces; the labels are the same without
-    bos and with eos. Texts longer than their target are truncated. A sample has text_enc and enc_mask,
+    The decoder inputs are bos, then each sentinel followed by the tokens that it replaces. The labels are the inputs
+    without bos, then eos. Texts above their target length are truncated. A sample has text_enc and enc_mask,
     int64[sequence_length_encoder]; text_dec, labels, loss_mask and dec_mask, int64[sequence_length_decoder]; and
     truncated.
 
@@ -457,9 +457,9 @@ class T5MaskedWordPieceDataset(MaskedWordPieceDataset):
         """Returns the attention masks of the encoder, the decoder and cross attention for a batch of tensors.
 
         With `use_local`, all masks are dense: bool[batch, 1, queries, keys], True = masked; token 0 counts as padding.
-        Otherwise, the masks fit the installed Transformer Engine and NVTE_FLASH_ATTN and NVTE_FUSED_ATTN: the encoder
-        mask as [batch, 1, 1, length], None for the causal decoder, and a pair (decoder mask, encoder mask) for cross
-        attention; or dense encoder and cross masks for old versions whose unfused kernels need dense masks.
+        Otherwise, they depend on the installed Transformer Engine, NVTE_FLASH_ATTN and NVTE_FUSED_ATTN. The decoder
+        mask is None, as the decoder's kernel is causal. Usually the encoder mask is [batch, 1, 1, length], and the
+        cross mask a pair (decoder mask, encoder mask); the unfused kernels of old versions need dense masks for both.
 
         Args:
             encoder_tokens: `text_enc`, [batch, sequence_length_encoder].

@@ -46,7 +46,7 @@ class Output:
 
 
 def sample_outputs(length: int, *, boundaries: bool, mask: Output | None = None) -> list[Output]:
-    """Describes the arrays that all samples have; with `boundaries`, also those of document boundaries."""
+    """Describes tokens, labels, loss_mask, position_ids and `mask`; with `boundaries` also cu_seqlens, max_seqlen."""
 
     def output(name: str, dtype: Any = None, shape: tuple[int, ...] = (length,)) -> Output:
         return Output(name=name, shape=shape, dtype=dtype and np.dtype(dtype))
@@ -64,7 +64,7 @@ _Plan = list[tuple[str, tuple[int, ...], np.dtype[Any], MakeArray]]
 
 @dataclass(frozen=True, slots=True)
 class BatchLayout:
-    """The arrays of a sample, in order; the arrays of a batch have a leading axis."""
+    """Describes the arrays of a sample in order, and allocates them for samples and for batches."""
 
     outputs: tuple[Output, ...]
     _plans: dict[tuple[tuple[int, ...], np.dtype[Any], MakeArray], _Plan] = field(
@@ -72,7 +72,7 @@ class BatchLayout:
     )
 
     def allocate(self, leading: tuple[int, ...], *, integers: np.dtype[Any], empty: MakeArray = np.empty) -> Sample:
-        """Returns uninitialised arrays, and shared constant ones; takes 0.2 us per small array."""
+        """Returns uninitialised arrays with leading axes, and shared constant arrays; takes 0.2 us per small array."""
         sample: Sample = {}
         arrays = self._plans.get((leading, integers, empty)) or self._plan(leading, integers, empty)
         for name, shape, dtype, make in arrays:  # faster than a dict comprehension
@@ -131,7 +131,7 @@ def _described(array: Any) -> str:
 
 
 def recycled_empty(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """Returns an uninitialised array; large ones reuse memory of freed arrays, of which a process keeps 64 MiB."""
+    """Returns an uninitialised array; a large one reuses the memory of freed arrays (up to 64 MiB per process)."""
     num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     if num_bytes < LARGE_BYTES:
         return np.empty(shape, dtype)
@@ -151,7 +151,7 @@ def integers_of(dtype: DTypeLike) -> np.dtype[Any]:
 
 
 def causal_mask(length: int) -> NDArray[np.bool_]:
-    """Returns the causal mask bool[1, length, length], True above the diagonal: read-only, shared in the process."""
+    """Returns the causal mask bool[1, length, length], True above the diagonal; read-only, one per process."""
     if (mask := _masks.get(length)) is None:
         mask = np.triu(np.ones((1, length, length), dtype=np.bool_), k=1)
         _masks[length] = mask

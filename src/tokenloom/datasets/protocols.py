@@ -3,15 +3,15 @@
 A user's class needs `__len__` and `__getitem__`. `__getitem__` defines the samples: dicts of tensors or arrays, tuples
 or named tuples. These attributes are optional; tokenloom calls `dataset[k]` where they are missing:
 
-- `batch(positions)` returns many samples as arrays with a leading batch axis; None stands for a sample without loss.
-- `makes_batches = False` declares that `batch` is not supported, as samples differ in length.
-- `item_hook` is the name of a function in the settings that only `dataset[k]` calls.
-- `slots_of(sequences)` returns the number of slots per sequence, including padding: int64[num_sequences]; a denied
-  sequence n is passed as -1 - n.
+- `batch(positions)` returns many samples as arrays with a leading batch axis; None gives a sample without loss.
+- `makes_batches = False` declares that `batch` is not supported, because samples differ in length.
+- `item_hook` is the name of a function that changes samples and that only `dataset[k]` calls, not `batch`.
+- `slots_of(sequences)` returns the number of slots per sequence, including padding: int64[num_sequences]. The index
+  -1 - n stands for sequence n if a run denies it, which means that its tokens have no loss.
 - `epochs_of(positions)` returns the epoch, from 0, in which each sample begins: int64[num_positions]; -1 if the order
   has no epochs.
 - `verify_indices()` rebuilds the order and returns one sentence for each difference from the order in use.
-- `set_epoch(epoch)` is called with the next epoch by samplers that shuffle.
+- `set_epoch(epoch)` receives the next epoch from samplers that shuffle.
 - `datasets` lists the parts of a composite dataset.
 """
 
@@ -45,8 +45,8 @@ class Samples(Protocol):
 class FillsBatches(Protocol):
     """A dataset that fills given arrays: `batch(positions, out=…)` fills all rows, `fill_rows(…)` some rows.
 
-    With `digests_tokens`, `batch(positions, digests=…)` also fills uint64[num_samples, 2] with `kernels.digest_tokens`
-    of each sample, or leaves all zeros for the caller to compute the digests.
+    If its attribute `digests_tokens` is True, `batch(positions, digests=…)` also fills `digests`, uint64[num_samples,
+    2], with the result of `kernels.digest_tokens` for each sample. If only zeros are there, the caller computes them.
     """
 
     @property
@@ -66,23 +66,23 @@ class Announces(Protocol):
         """The addresses of the objects that contain the tokens; empty for local data."""
 
     def will_need(self, positions: Sequence[int | None]) -> None:
-        """Starts to prefetch samples, in the order in which the caller will read them."""
+        """Starts to prefetch samples; `positions` are in the order in which the caller will read them."""
 
 
 @runtime_checkable
 class KnowsLengths(Protocol):
-    """A dataset that knows the lengths of samples without reading tokens, for packing without communication."""
+    """A dataset that knows all lengths without reading tokens, so that each rank can plan packs on its own."""
 
     def lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> Int64s:
-        """Returns the number of tokens of each sample, int64[num_positions]; None stands for all samples."""
+        """Returns the number of tokens of each sample, int64[num_positions]; of all samples for None."""
 
     def padded_lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> Int64s:
-        """Returns the length of each sample including padding, int64[num_positions]; None stands for all samples."""
+        """Returns the length of each sample including padding, int64[num_positions]; of all samples for None."""
 
 
 @runtime_checkable
 class KnowsSpans(Protocol):
-    """A dataset that knows the document pieces of its samples."""
+    """A dataset that returns the spans of its samples: their pieces of documents."""
 
     def spans(self, idx: int) -> Spans:
         """Returns the spans of a sample."""
@@ -93,7 +93,7 @@ class KnowsSpans(Protocol):
 
 @runtime_checkable
 class KnowsOrder(Protocol):
-    """A dataset that identifies its order and a position in it by a state, which loaders save and compare."""
+    """A dataset that describes a position of its order by a state, which loaders save to resume there."""
 
     def order_state(self, position: int) -> dict[str, Any]:
         """Returns the state to save at a position: `run` (the id of the run), `position` and `digest`.
@@ -111,7 +111,7 @@ class KnowsOrder(Protocol):
 
 
 def order_of(dataset: Any) -> KnowsOrder | None:
-    """Returns the dataset itself if it is a `KnowsOrder`, else its `run_order`, or None if it has none."""
+    """Returns the `KnowsOrder` of a dataset: the dataset itself or its `run_order`; None without one."""
     known: KnowsOrder | None = dataset if isinstance(dataset, KnowsOrder) else getattr(dataset, "run_order", None)
     return known
 
@@ -122,6 +122,6 @@ def is_remote_dataset(dataset: Any) -> bool:
 
 
 def pair_of(low_level: Any) -> IndexedDataset | None:
-    """Returns the low-level dataset itself if it is a pair, else its `pair`; None if it has none (mock data)."""
+    """Returns the pair of a low-level dataset: the dataset itself or its `pair`; None without one (mock data)."""
     pair = low_level if isinstance(low_level, IndexedDataset) else getattr(low_level, "pair", None)
     return pair if isinstance(pair, IndexedDataset) else None

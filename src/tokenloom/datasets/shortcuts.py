@@ -25,7 +25,7 @@ QUERY = "_query_document_sample_shuffle_indices"  # the reference's method that 
 _ONE = ("__getitem__", "sample")
 _MANY = (*_ONE, "batch")
 _SKIPPED = {"sample": ("__getitem__",), "batch": _ONE, "outline": (*_ONE, QUERY)}
-"""Methods that each fast method skips; `_MANY` for other methods."""
+"""{fast method: methods that define samples and that it does not call}; `_MANY` for methods not listed."""
 
 _BY_SAMPLE = Uncalled("override `sample` or `__getitem__`, which define a sample", unless=_ONE)
 _UNCALLED = {"spans": _BY_SAMPLE, "span_batch": _BY_SAMPLE}
@@ -45,7 +45,7 @@ class HasHooks:
 
         @property
         def item_hook(self) -> str | None:
-            """Name of a function in the settings that only `dataset[k]` calls; None if there is no function."""
+            """Name of a function that changes samples and that only `dataset[k]` calls; None without one."""
 
     else:
         item_hook = None  # a class attribute is faster, and every batch reads it
@@ -92,14 +92,14 @@ def overrides_of(dataset: Any) -> Overrides:
 
 
 def hook_of(dataset: Any, method: str) -> str | None:
-    """Returns the override or `item_hook` that `method` would skip, or None; the method "outline" is counting."""
+    """Returns the name of the override or `item_hook` that `method` would skip, or None; "outline" means counting."""
     hook: str | None = getattr(dataset, "item_hook", None)
     own = overrides_of(dataset)
     return own.skipped(method, *_SKIPPED.get(method, _MANY)) if own.found and hook is None else hook
 
 
 def check_hooks(dataset: Any, method: str, purpose: str = "filling given arrays") -> None:
-    """Raises if a fast method, which cannot call `dataset[k]` instead, would skip an overridden method."""
+    """Raises if a fast method would skip an override and cannot call `dataset[k]` instead; `purpose` is for errors."""
     if (hook := hook_of(dataset, method)) is not None:
         hint = "count the samples that `dataset[k]` returns" if method == "outline" else "call `batch` without `out`"
         raise ConfigError(f"{type(dataset).__name__} overrides `{hook}`: no support for {purpose}", hint=hint)
@@ -146,7 +146,7 @@ def _takes_batch_size(batch: Any) -> bool:
 
 
 def batch_of(dataset: Any, positions: Positions) -> Sample:
-    """Returns the samples of `dataset[k]` as NumPy arrays with a batch axis, by `dataset.batch` where possible."""
+    """Returns the samples of `dataset[k]` as NumPy arrays with a batch axis, by `batch` unless `needs_items`."""
     if needs_items(dataset):
         return stack([dataset[position] for position in positions], name=type(dataset).__name__)
     batch: Sample = dataset.batch(positions)
@@ -154,7 +154,7 @@ def batch_of(dataset: Any, positions: Positions) -> Sample:
 
 
 def sample_of(dataset: Any, position: int) -> Sample:
-    """Returns the sample of `dataset[k]` as NumPy arrays, by `dataset.sample` where possible."""
+    """Returns the sample of `dataset[k]` as NumPy arrays, by `dataset.sample` unless that would skip an override."""
     sample: Callable[[int], Sample] | None = getattr(dataset, "sample", None)
     if sample is None or (overrides_of(dataset).found and hook_of(dataset, "sample") is not None):
         return as_arrays(dataset[position])
@@ -162,7 +162,7 @@ def sample_of(dataset: Any, position: int) -> Sample:
 
 
 def called_from_item(dataset: Any) -> bool:
-    """Returns whether the call stack contains `__getitem__` of the dataset; slow, for overriding classes only."""
+    """Returns whether `__getitem__` of the dataset is on the call stack; slow, so only for classes with overrides."""
     item = getattr(type(dataset).__getitem__, "__code__", None)
     frame = sys._getframe(1)
     while (caller := frame.f_back) is not None:

@@ -87,7 +87,7 @@ def _weight(item: Item, split: str) -> float:
 
 
 def split_matrix(shares: Sequence[float], within: Sequence[float] | None = None) -> SplitMatrix:
-    """Returns the interval of each split in [0, 1], or None for an empty split; `within` restricts the intervals.
+    """Returns the interval of each split in [0, 1], None if empty: that from `shares`, cut to that from `within`.
 
     Example:
         >>> split_matrix([0.75, 0.25, 0.0])

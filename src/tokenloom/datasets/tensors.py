@@ -14,8 +14,8 @@ Sample = dict[str, Any]
 def to_tensors(sample: Mapping[str, Any], *, copy_shared: bool = False) -> Sample:
     """Converts the arrays of a sample or batch to torch tensors that share the memory of the arrays.
 
-    Do not write into the tensor of a read-only array (a constant mask): all samples share its memory. `copy_shared`
-    copies it instead. A broadcast batch axis keeps its stride of 0.
+    All samples share the memory of a read-only array (a constant mask): never write into its tensor. With
+    `copy_shared`, such arrays are copied instead. A broadcast batch axis keeps its stride of 0.
     """
     torch = _torch()
     from_numpy = torch.from_numpy
@@ -30,7 +30,7 @@ def to_tensors(sample: Mapping[str, Any], *, copy_shared: bool = False) -> Sampl
 
 
 def tensors_of(sample: Mapping[str, Any]) -> Sample:
-    """Converts writable arrays with at least one axis to tensors; faster than `to_tensors`."""
+    """Converts arrays to tensors, faster than `to_tensors`; each must be writable and have at least one axis."""
     from_numpy = _torch().from_numpy
     return {name: from_numpy(array) for name, array in sample.items()}
 
@@ -60,9 +60,9 @@ def _shared_tensor(torch: Any, array: Any) -> Any:
 
 
 class SampleBatch(list[Sample]):
-    """The samples of a batch: a list of dicts, stored as tensors with a batch axis until a sample is read.
+    """A batch as a list of samples, each a dict of tensors; stored as tensors with a batch axis until a sample is read.
 
-    Reading a sample splits the tensors into dicts of views; later changes to these dicts change the batch.
+    The first read splits the tensors into one dict of views per sample; later changes to these dicts change the batch.
     `build_dataloader` uses the tensors of an unread batch without a copy.
 
     Args:
@@ -80,7 +80,7 @@ class SampleBatch(list[Sample]):
 
     @property
     def tensors(self) -> Sample:
-        """The batch as tensors with a batch axis: the original ones, or stacked samples after a sample was read."""
+        """The batch as tensors with a batch axis: the original tensors, or stacked samples if one was read before."""
         return batch_tensors(self)
 
     def __getitem__(self, row: Any) -> Any:

@@ -41,9 +41,9 @@ _CONTINUATION = "##"  # WordPiece's prefix of tokens that continue a word
 
 
 class WordPieces(NamedTuple):
-    """The vocabulary for word masking: all ids in ascending order, and the kind of each id.
+    """The vocabulary for word masking: `ids` are all ids, ascending; `kinds[id]` is the kind of an id.
 
-    A kind is 0 for a missing id, 1 for the start of a word, 2 for a continuation.
+    The kind is 1 for a token that starts a word, 2 for one that continues a word, and 0 if there is no such id.
     """
 
     kinds: NDArray[np.uint8]
@@ -51,7 +51,7 @@ class WordPieces(NamedTuple):
 
 
 def word_pieces(tokenizer: Any) -> WordPieces:
-    """Returns the word pieces of a tokenizer's `inv_vocab`."""
+    """Returns the ids of a tokenizer and their kinds, from its attribute `inv_vocab`, {id: token}."""
     vocabulary = optional_attribute(tokenizer, "inv_vocab")
     if not vocabulary:
         raise _missing(tokenizer, "inv_vocab", "it distinguishes starts of words from continuations")
@@ -89,10 +89,10 @@ def _missing(tokenizer: Any, attribute: str, reason: str) -> ConfigError:
 
 
 def pad_token_id(tokenizer: Any, *, allow_ambiguous: bool) -> int:
-    """Returns the pad id of samples, or -1 if padding is found by position instead of by id.
+    """Returns the id by which samples recognize padding; -1 if they recognize it by position, as without a pad id.
 
-    A pad id that is also another special token (usually end-of-document) would mask real labels. Such an id is replaced
-    by -1 with a warning, unless `allow_ambiguous` is True.
+    If the pad id is also another special token (usually end-of-document), masking it would mask real labels. The result
+    is then -1, with a warning, unless `allow_ambiguous` is True.
     """
     pad = optional_attribute(tokenizer, "pad")
     if pad is None:
