@@ -37,7 +37,7 @@ def catalogue_path(prefix: str) -> str:
 class Section:
     """The documents of a dataset whose tokens are in one `.bin` file: a whole pair, or one pair of a catalogue.
 
-    Its pointers are in [start, start + num_bytes); `rows` and `documents` are its sequence and document indices.
+    Byte pointers are in [start, start + num_bytes); `rows` and `documents` are the indices of sequences and documents.
     """
 
     prefix: str
@@ -55,7 +55,7 @@ class Section:
 class CataloguePart:
     """The record of a pair in a catalogue; `num_bytes` and the later fields describe its `.bin` as in `RecordedFile`.
 
-    The catalogue file contains the prefix relative to its own folder if the pair is below that folder, else absolute.
+    In the catalogue file, a prefix below the folder of that file is relative to it; all other prefixes are absolute.
     """
 
     prefix: str
@@ -142,7 +142,7 @@ class Catalogue:
 
 
 def read_catalogue(prefix: str, *, read: Callable[[str], Bytes] = map_whole) -> Catalogue | None:
-    """Returns the catalogue of a prefix, using `read` to get its bytes; None if it does not exist. Opens no pair."""
+    """Returns the catalogue of a prefix, from the bytes that `read(path)` returns; None if the file does not exist."""
     path, hint = catalogue_path(prefix), "write the catalogue again: the file is truncated, damaged or of another kind"
     try:
         data = read(path).tobytes()

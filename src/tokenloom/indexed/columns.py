@@ -55,8 +55,8 @@ class ColumnFacts:
         dtype: name of a boolean, integer or float NumPy dtype.
         shape: (rows,) or (rows, values per row).
         num_bytes, crc32: size and CRC-32 of the file; 0 before it is written.
-        of: what a value per token belongs to: the token as input ("token"), or as prediction target ("label").
-        padding: value for positions of a sample without a token.
+        of: for a row per token, whether the row belongs to the token as input ("token") or as target ("label").
+        padding: value for slots of a sample without a token.
         made_by: name of the writer; None if unknown.
         about: further metadata as JSON values, such as the tokenizer for roles or the input files for origins.
     """
@@ -87,7 +87,7 @@ class ColumnFacts:
 
     @property
     def form(self) -> tuple[object, ...]:
-        """The values that must be equal in all columns that are joined into one."""
+        """The values that must be equal in columns of several pairs to join these columns."""
         about = {} if self.kind == "runs" else dict(self.about)
         return (self.kind, self.dtype, self.shape[1:], self.of, self.padding, about)
 
@@ -108,7 +108,7 @@ class _Record:
 
 
 def checked_dtype(dtype: Any) -> np.dtype[Any]:
-    """Returns a dtype in native byte order; `ConfigError` if columns do not support it."""
+    """Returns a dtype in native byte order; raises `ConfigError` if columns do not support the dtype."""
     try:
         found: np.dtype[Any] = np.dtype(dtype)
     except TypeError:
@@ -128,7 +128,7 @@ def check_padding(padding: float, dtype: np.dtype[Any], *, name: str = "`padding
 
 
 def checked_name(name: str) -> str:
-    """Returns a column name; `ConfigError` if it is invalid, as it becomes part of a file name."""
+    """Returns a column name; raises `ConfigError` if the name is invalid. It becomes part of a file name."""
     if not _NAME.fullmatch(name):
         raise ConfigError(f"`name`: must be a letter, then letters, digits, `_` or `-`, got {name!r}")
     return name
@@ -139,7 +139,7 @@ def checked_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Column:
-    """An open column whose file matches its description in size and header; the values are not verified. Not picklable.
+    """An open column. Size and header of its file match the description; its values are not verified. Not picklable.
 
     Attributes:
         path: path of the `.npy` file.
@@ -253,7 +253,7 @@ def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
 
 
 def _check_rows(facts: ColumnFacts, header: Header, num_tokens: int, *, path: str) -> None:
-    """Raises a `DatasetFormatError` if a column does not have one row per token, sequence or document."""
+    """Raises a `DatasetFormatError` if a column has the wrong number of rows for its kind; "runs" may have any."""
     rows = {"token": num_tokens, "sequence": header.num_sequences, "document": header.num_boundaries - 1}
     if facts.kind != "runs" and facts.shape[0] != rows[facts.kind]:
         wanted = f"a row for each of {rows[facts.kind]} {facts.kind}s"
@@ -287,7 +287,7 @@ class ColumnWriter:
         self._file.write(npy_header(self._dtype, facts.shape))
 
     def append(self, rows: NDArray[Any]) -> None:
-        """Appends rows, any[count] or any[count, k] with the same k in each call."""
+        """Appends rows: any[count], or any[count, k] with an equal k in each call."""
         rows = np.asarray(rows)
         if self._width is None:
             self._width = rows.shape[1:]
@@ -326,8 +326,8 @@ def _row_bytes(name: str, rows: NDArray[Any], dtype: np.dtype[Any], width: tuple
 class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
     """A column with one row per token, which any number of processes write in any order.
 
-    Rows are kept in the folder `PREFIX.NAME.npy.HASH.part` until `finish`, so another process can continue. Close
-    this object in all other processes before one calls `finish`. The last write to a row wins. Not thread-safe.
+    Rows are kept in the folder `PREFIX.NAME.npy.HASH.part` until `finish`, so a later process can continue. One process
+    calls `finish`, after all other processes closed this object. The last write to a row wins. Not thread-safe.
 
     Example:
         >>> import tempfile
@@ -420,7 +420,7 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
         return np.memmap(path, dtype, "r", shape=(count, *shape)) if count else np.empty((0, *shape), dtype)
 
     def num_missing(self) -> int:
-        """Returns the number of tokens whose row is not written yet; reads one byte per token."""
+        """Returns the number of tokens without a row so far; reads one byte per token."""
         return self._pair.num_tokens - int(np.count_nonzero(self._map("rows-there", np.uint8, ())))
 
     def finish(self, **facts: Any) -> ColumnFacts:
@@ -441,7 +441,7 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
 
 
 def blocks_of(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Yields an empty block, then the rows of an array in blocks of at most 16 MiB, or of a single larger row."""
+    """Yields an empty block, which tells the row shape, then rows in blocks of up to 16 MiB, or of one larger row."""
     rows = max(1, _BLOCK_BYTES // max(1, values[:1].nbytes))
     yield values[:0]
     for begin in range(0, len(values), rows):

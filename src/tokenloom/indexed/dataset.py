@@ -61,7 +61,7 @@ _MOST_BLOCKS = 4  # a block is fetched whole unless a long sequence makes it lar
 
 @contextmanager
 def pin_inputs(prefixes: Sequence[str]) -> Iterator[None]:
-    """While active, opening one of these datasets again raises a `ChangedFileError` if a file has changed since."""
+    """In the `with` block, raises a `ChangedFileError` if a dataset is opened again after one of its files changed."""
     outer = _PINNED.get()
     token = _PINNED.set({**outer, **{prefix: outer.get(prefix, {}) for prefix in map(prefix_of, prefixes)}})
     try:
@@ -71,7 +71,7 @@ def pin_inputs(prefixes: Sequence[str]) -> Iterator[None]:
 
 
 class DatasetFiles:
-    """Opens the files of a dataset, always in the versions found first; `open` sets `catalogue` if there is one."""
+    """Opens the files of a dataset, each in the version found first; `open` sets `catalogue` if there is one."""
 
     def __init__(self, prefix: str, *, mmap: bool, settings: ObjectStorageSettings | None) -> None:
         self.catalogue: Catalogue | None = None
@@ -82,7 +82,7 @@ class DatasetFiles:
         self._versions: dict[str, FileVersion] = _PINNED.get().get(prefix, {})
 
     def open(self) -> tuple[ByteSource, MappedFile]:
-        """Returns the opened token source and the mapped index; then call `check` to compare their versions."""
+        """Returns the opened token source and the mapped index; pass both to `check`, which compares their versions."""
         if is_remote(self._prefix) and self.catalogue is None:  # both files in one round trip
             for answer in [run_in_thread(partial(self._object, path(self._prefix))) for path in (idx_path, bin_path)]:
                 with suppress(MissingObjectError):
@@ -112,7 +112,7 @@ class DatasetFiles:
         return tokens, index
 
     def check(self, *sources: ByteSource) -> None:
-        """Raises a `ChangedFileError` if the version of a local file differs from that when it was first opened."""
+        """Raises a `ChangedFileError` if a local file changed since this object first opened it."""
         for source in sources:
             if isinstance(source, (MappedFile, PositionalFile)) and not is_remote(self._prefix):
                 self._check(source.path, source.version)
@@ -156,10 +156,10 @@ class DatasetFiles:
 
 
 class LazyAttribute:
-    """An attribute that `method` sets on first access, together with others; afterwards a plain attribute.
+    """A descriptor that calls `method` of the object on first access; the method sets this and other attributes.
 
-    Raises an `AttributeError` until the attribute named `when` is set. Two threads may call the method at once. Faster
-    than `__getattr__`, which would make every attribute access some 30 ns slower.
+    Access raises an `AttributeError` until the attribute named `when` is set. Two threads may call the method at once.
+    Faster than `__getattr__`, which would make every attribute access some 30 ns slower.
     """
 
     def __init__(self, method: str, *, when: str) -> None:
@@ -293,7 +293,7 @@ class IndexedDataset(HasFacts):
         return DatasetFiles(self.path_prefix, mmap=self.mmap, settings=self.object_storage)
 
     def _begin(self) -> None:
-        """Resets what is cached, and opens the files unless `fast_cache_load` postpones that."""
+        """Clears cached values, and opens the files unless `fast_cache_load` postpones opening."""
         self._gets_ours = type(self).get is _GET
         self._index_watch: Watch | None = None
         self._token_watch: Watch | None = None
@@ -375,7 +375,7 @@ class IndexedDataset(HasFacts):
 
     @property
     def extents(self) -> Extents:
-        """The range of byte pointers (`index.sequence_pointers`) that each `.bin` file covers; one range for a pair."""
+        """The range of byte pointers (`index.sequence_pointers`) of each `.bin` file; a pair has one range."""
         return extents_of(self.byte_source)
 
     @property
@@ -429,14 +429,14 @@ class IndexedDataset(HasFacts):
         self._index_watch.check()
 
     def check_tokens(self, offset: int = 0, num_bytes: int | None = None) -> None:
-        """Raises a `ChangedFileError` if the index, or mapped tokens in this byte range (default: all), changed."""
+        """Raises a `ChangedFileError` if the index or, in a byte range (default: all), mapped tokens have changed."""
         if self._token_watch is None:
             self._token_watch = Watch([self._index_file.mapped], self.byte_source.mapped)
         self._token_watch.check_tokens(offset, self.byte_source.num_bytes if num_bytes is None else num_bytes)
 
     @cached_property
     def manifest_head(self) -> ManifestHead | None:
-        """The tokenizer and options in the manifest; None without one. Read once, and pickled with the dataset."""
+        """The head of the manifest; None without a manifest. Read once, and pickled with the dataset."""
         copy = self._files.index_file() if self.is_remote else None
         return read_manifest_head(self.path_prefix, copy=copy, settings=self.object_storage)
 
@@ -634,7 +634,7 @@ class IndexedDataset(HasFacts):
         return row if row >= 0 else row + count
 
     def _read_run(self, start: int, stop: int) -> list[Tokens]:
-        """Returns the tokens of each sequence in [start, stop); sequences without a gap between them share one read."""
+        """Returns the tokens of each sequence in [start, stop); adjacent sequences without a gap are read together."""
         lengths = self.index.sequence_lengths[start:stop].tolist()
         pointers = self.index.sequence_pointers[start:stop].tolist()
         itemsize = self.dtype.itemsize
@@ -745,8 +745,8 @@ def dataset_identity(dataset: IndexedDataset) -> dict[str, Any]:
     """Returns JSON-serialisable values that identify the data of a pair; a copy elsewhere has the same values.
 
     They are the dtype, the counts in the header, both file sizes, and a hash of evenly spread samples of each file; a
-    change between the samples goes unnoticed. For the `.bin` file, an object has its etag instead, as each sample would
-    take a round trip, and a catalogue a hash of its records. Cached for local files while they do not change.
+    change between the samples goes unnoticed. A `.bin` object is identified by its etag instead, as each sample would
+    take a round trip; a catalogue by a hash of its records. Cached for local files while they do not change.
     """
     if not _is_settled(dataset) or dataset.identity_found is None:
         dataset.identity_found = _identity(dataset)
@@ -798,9 +798,9 @@ _HOOKS = ("get", "__getitem__", "gather")
 
 
 def span_reader(source: Any, *, whole: bool = False) -> ReadSpans:
-    """Returns a function that reads spans of `source`: by `gather`, or one by one if its class overrides only `get`.
+    """Returns a function that reads spans by `gather`, or one by one by `get` if the class overrides only `get`.
 
-    Set `whole` if all spans start at token 0: then a class that overrides `__getitem__` reads each span with it.
+    Set `whole` if all spans start at token 0: the function then reads by an overridden `__getitem__`, too.
     """
     found = Overrides.of(source, _HOOKS)
     hook = found.skipped("gather", *(("get", "__getitem__") if whole else ("get",)))

@@ -20,7 +20,7 @@ from tokenloom.storage.settings import ObjectStorageSettings
 Int64s = NDArray[np.int64]
 
 Lengths = Callable[[int, IndexedDataset], NDArray[np.int32]]
-"""A function of the index of a pair and the pair; returns the lengths of its sequences, int32[num_sequences]."""
+"""`lengths(number, pair)` returns the length of each sequence of the pair with index `number`: int32[num_sequences]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class JoinedPairs:
     ) -> None:
         self.pairs: list[PairToJoin] = list(pairs)
         self.beside: Sequence[str] = beside
-        """Prefixes of all pairs of the run, for checks that concern them together."""
+        """Prefixes of all pairs of the run; a column that a pair lacks takes its dtype from one of them."""
         self.dtype = dtype
         self.mmap = mmap
         self._object_storage = object_storage
@@ -72,7 +72,7 @@ class JoinedPairs:
         return [bin_path(pair.prefix) for pair in self.pairs if is_remote(pair.prefix)]
 
     def connect(self, documents: SourceDocuments, lengths: Lengths | None = None) -> None:
-        """Passes the lengths of each open pair, and later of each pair that opens, to `documents`; see `Lengths`."""
+        """Passes the result of `lengths` (default: lengths in tokens) for each pair to `documents` once it is open."""
 
         def receive(number: int, pair: IndexedDataset) -> None:
             told = pair.sequence_lengths if lengths is None else lengths(number, pair)
@@ -86,7 +86,7 @@ class JoinedPairs:
         self.on_open(receive)
 
     def on_open(self, receive: Callable[[int, IndexedDataset], None]) -> None:
-        """Calls `receive(index of the pair, pair)`: for open pairs now, for others when they are opened."""
+        """Calls `receive(index of the pair, pair)` now for all open pairs, and for each other pair when it opens."""
         with READING_LOCK:
             self._receivers.append(receive)
             for number, pair in self._opened.items():
@@ -162,7 +162,7 @@ class JoinedPairs:
         return found
 
     def _by_pair(self, sequences: Int64s) -> Iterator[tuple[int, Int64s]]:
-        """Yields (index of a pair, indices in `sequences` of the sequences that the pair contains: int64[count])."""
+        """Yields (index of a pair, places in `sequences` of this pair's sequences: int64[count])."""
         if not len(sequences):
             return
         numbers = self.numbers(sequences)

@@ -112,7 +112,7 @@ class DType(Enum):
 
     @staticmethod
     def optimal_dtype(cardinality: int | None) -> type[Any]:
-        """Returns the token dtype for a vocabulary size: uint16 below 65,500, else (or if None, unknown) int32."""
+        """Returns the token dtype for a vocabulary size: uint16 below 65,500; else, or if the size is None, int32."""
         return np.uint16 if cardinality is not None and cardinality < UINT16_VOCABULARY_LIMIT else np.int32
 
 
@@ -206,8 +206,8 @@ def parse_index(
 ) -> Index:
     """Parses an `.idx` file, and checks in O(1) that it is complete and belongs to its `.bin` file.
 
-    `bin_bytes` is the size of the `.bin` file, if known; `path` and `tokens_path` are for messages. Modes are required
-    if `multimodal`, and otherwise ignored, as in the reference.
+    `bin_bytes` is the size of the `.bin` file, None if unknown; `path` and `tokens_path` are for messages. Modes are
+    required if `multimodal`, and otherwise ignored, as in the reference.
     """
     without_modes, with_modes = header.idx_bytes(multimodal=False), header.idx_bytes(multimodal=True)
     expected = with_modes if multimodal else without_modes

@@ -72,7 +72,7 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecialToken:
-    """A token that was added to each document; `text` is its text, if known."""
+    """A token that was added to each document; `text` is None if the text of the token is unknown."""
 
     id: int
     text: str | None = None
@@ -86,7 +86,7 @@ class TokenizerIdentity:
     """Identifies the tokenizer of a pair.
 
     `kind` is a name such as "huggingface", or the class name. `sha256`, `path` (as the user wrote it) and `vocab_size`
-    are None if unknown. `bos` and `eod` were added before and after each document; None if not added.
+    are None if unknown. `bos` and `eod` are the tokens added before and after each document; None if not added.
     """
 
     kind: str
@@ -104,7 +104,7 @@ class TokenizerIdentity:
 
     @property
     def fingerprint(self) -> tuple[object, ...]:
-        """The values that must be equal in pairs to be joined; the path may differ."""
+        """The values that must be equal in all pairs that are joined; paths may differ."""
         return (self.sha256 or self.kind, self.vocab_size, self.bos, self.eod)
 
     def describe(self) -> str:
@@ -168,8 +168,8 @@ class PairFacts:
     """The counts and checksums of both files of a pair.
 
     `largest_token` is the largest token (in multimodal data, of text); None without tokens or for a float dtype.
-    `index_start_crc32` covers the header and the first 1,000 lengths. `copied_tokens` is None if no token was copied
-    from another pair, else tells how the copies were verified (`CopiedTokens`).
+    `index_start_crc32` covers the header and the first 1,000 lengths. `copied_tokens` says how tokens that were copied
+    from other pairs were verified (`CopiedTokens`); None if none were copied.
     """
 
     dtype: str
@@ -200,7 +200,7 @@ class PairFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentLedger:
-    """The number of documents read, and what became of them: the other counts add up to `num_read`.
+    """Counts of documents: `num_read` is the sum of all other counts, each for what became of a document.
 
     Attributes:
         num_read: documents in the input, including blank lines.
@@ -248,9 +248,9 @@ class InputRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """The record of how a pair was made; `engine` and `tokenloom_version` are for information.
+    """The record of how a pair was made; `engine` and `tokenloom_version` are only informative.
 
-    `options` are JSON values by name: the settings, besides tokenizer and inputs, that determine the bytes.
+    `options` are JSON values by name: all settings that decide the bytes, except tokenizer and inputs.
     """
 
     pair: PairFacts
@@ -296,9 +296,9 @@ def read_manifest(prefix: str, *, settings: ObjectStorageSettings | None = None)
 def read_manifest_head(
     prefix: str, *, copy: str | None = None, settings: ObjectStorageSettings | None = None
 ) -> ManifestHead | None:
-    """Reads the head of the manifest of a prefix, with one read if 4 KiB contain it; None if there is no such file.
+    """Reads the head of the manifest of a prefix, usually by one read of 4 KiB; None if the manifest does not exist.
 
-    For object storage, pass the path of the local `copy` of the index: later calls on the node read `COPY.manifest`.
+    `copy` is the path of the local copy of a remote index. The first call writes the head to `COPY.manifest` beside it.
     """
     path = manifest_path(prefix)
     data = None if copy is None else read_if_exists(f"{copy}.manifest", HEAD_BYTES, None)
@@ -384,13 +384,13 @@ def manifest_of(pair: IndexedDataset) -> Manifest | None:
 
 
 def check_start(pair: IndexedDataset, expected: int, *, path: str) -> None:
-    """Raises a `DatasetFormatError` if the start of the index does not have the CRC-32 that `path` records."""
+    """Raises a `DatasetFormatError` if the start of the index does not have the CRC-32 that the file `path` records."""
     if index_start_crc32(pair.index.header, pair.index.sequence_lengths) != expected:
         raise foreign(path)
 
 
 def foreign(path: str) -> DatasetFormatError:
-    """Returns the error for a file that was written for another pair than the one beside it."""
+    """Returns the error for a file beside a pair that was written for another pair."""
     message = f"`{path}`: belongs to another pair than the files beside it"
     return DatasetFormatError(message, hint="remove it if the pair was replaced on purpose, else write the pair again")
 
@@ -406,7 +406,7 @@ def combined_manifest(
     """Returns a function that makes the manifest of a pair joined from `pairs`, or from some of their documents.
 
     The function takes the `PairFacts` of the joined pair, and sets their `copied_tokens` to the argument, or to
-    "unverified" if an input has that value. Returns None if an input has no manifest; warns if other inputs have one.
+    "unverified" if an input has that value. If any input has no manifest, returns None, and warns if another has one.
     """
     order, found = list[str](), dict[str, Manifest | None]()
     for pair in pairs:
@@ -431,7 +431,7 @@ def combined_manifest(
 
 
 def combine_manifests(manifests: Sequence[Manifest], *, pair: PairFacts) -> Manifest:
-    """Returns the manifest of joined pairs; options that differ are recorded as `{"several": [...]}`."""
+    """Returns the manifest of joined pairs; an option with different values becomes `{"several": [values]}`."""
     from importlib.metadata import version  # takes 10 ms, which readers do not need
 
     first = manifests[0]

@@ -1,4 +1,4 @@
-"""Origins: the column that records which record of which input file each document of a pair came from.
+"""Origins: the column that records, for each document of a pair, the input file and the record it was made from.
 
 Documents from consecutive records of one file form a run, one row of the column.
 """
@@ -28,10 +28,10 @@ RUNS = np.dtype([("file", np.int32), ("first_record", np.int64), ("num_documents
 """The dtype of a run: records are numbered from 1; if the origin is unknown, file is -1 and record 0."""
 
 Runs = NDArray[np.void]
-"""RUNS[num_runs]; each run starts at the document after the last one of the run before it."""
+"""RUNS[num_runs]: the runs of consecutive documents, without gaps, in the order of the documents."""
 
 NAME = "origins"
-"""Name of the column. A row has first document, file and first record of a run, which ends at the next run."""
+"""Name of the column. A row has first document, file and first record of a run; the run ends where the next starts."""
 
 _AT_ONCE = 1 << 18  # maximum number of runs or documents per step
 
@@ -159,7 +159,7 @@ class Origins:
         """Returns the origins of `documents`, int64[count] in any order; O(log runs) each.
 
         The result is the index in `files` for each document, int32[count], and the number of its record in that file,
-        counted from 1: int64[count]. They are -1 and 0 where unknown.
+        counted from 1: int64[count]. If the origin is unknown, they are -1 and 0.
 
         Raises:
             ConfigError: a document is out of range.
@@ -202,7 +202,7 @@ class Origins:
         return low
 
     def _take(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns rows `numbers` of the column, int64[count, 3], and the end of the documents of each: int64[count]."""
+        """Returns rows `numbers` of the column, int64[count, 3], and where the documents of each end, int64[count]."""
         rows, behind = self._rows[numbers], np.minimum(numbers + 1, len(self._rows) - 1)
         ends = np.where(numbers + 1 < len(self._rows), self._rows[behind, 0], self.num_documents)
         if self._column is None:
@@ -246,7 +246,7 @@ def read_origins(pair: IndexedDataset | str, *, object_storage: ObjectStorageSet
 def write_origins(
     prefix: str, files: Collection[OriginFile], runs: Iterable[Runs], *, durable: bool = True
 ) -> WrittenColumn:
-    """Writes the origins of a pair from the runs of all documents, in order; reads `files` after all `runs`."""
+    """Writes the origins of a pair from the runs of all documents, in order; reading `runs` may add to `files`."""
     facts = ColumnFacts(kind="runs", dtype="int64", shape=(0, 3), made_by="tokenloom")
     writer = ColumnWriter(prefix, NAME, facts, durable=durable)
 
@@ -264,9 +264,9 @@ def write_origins(
 
 
 def joined_origins(parts: Iterable[OriginsPart]) -> tuple[Collection[OriginFile], Iterator[Runs]]:
-    """Returns `files` and `runs` for `write_origins` from parts of many pairs, in order; runs are read in pieces.
+    """Returns `files` and `runs` for `write_origins` from parts of pairs; `files` is complete once all runs are read.
 
-    A file that several parts share is listed once, with the largest `num_records` that they have for it.
+    A file of several parts is listed once, with the largest `num_records` of these parts.
     """
     files: list[OriginFile] = []
     places: dict[OriginFile, int] = {}

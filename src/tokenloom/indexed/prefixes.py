@@ -33,7 +33,7 @@ def prefixes_in(folder: str) -> list[str]:
 
 
 def prefixes_matching(pattern: str) -> list[str]:
-    """Returns the prefixes that match a glob, sorted; in a store only the last part of the address may be a pattern."""
+    """Returns the prefixes that match a glob, sorted; in an address, only the part behind the last `/` is a pattern."""
     wanted = idx_path(prefix_of(pattern))
     if is_remote(pattern):
         folder, _, name = wanted.rpartition("/")

@@ -1,11 +1,11 @@
 """Verifies pairs: every row of the index, the checksums in the manifest, and the columns.
 
-Opening a pair checks none of that. Code that reads a whole index must check it first, since one wrong length changes
-the samples of all later documents.
+Opening a pair does none of these checks. Code that reads a whole index must check it first, since one wrong length
+changes the samples of all later documents.
 
-A `Verification` does all of it in the background of a run, once per node. It keeps results in files that are named by
-a hash of the sizes, inodes and times of the data files, so the next start on the node reads no tokens. Processes of a
-node take turns: one reads a pair, the others read the result.
+A `Verification` does all checks in the background of a run, once per node. It stores results in files that are named
+by a hash of the sizes, inodes and times of the data files, so the next start on the node reads no tokens. Processes of
+a node take turns: one process reads a pair, and the other processes read the result.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class VerifyReport(HasFacts):
 def verify_dataset(prefix: str, *, multimodal: bool = False, vocab_size: int | None = None) -> VerifyReport:
     """Reads a whole pair and its columns, and reports the first problem of each array.
 
-    For a catalogue, all missing or replaced pairs are reported; tokens are read only if there is none. A pair
-    that cannot be opened is an error, not a problem in the report.
+    For a catalogue, all missing or replaced pairs are reported; tokens are read only if no pair is missing or replaced.
+    If the dataset itself cannot be opened, an error is raised.
 
     Args:
         prefix: prefix of the pair.
@@ -153,7 +153,7 @@ def verify_dataset(prefix: str, *, multimodal: bool = False, vocab_size: int | N
 
 
 def check_index(dataset: IndexedDataset, *, compares: bool = True) -> None:
-    """Checks every row of an index and, with `compares`, its checksum in the manifest; later calls return at once."""
+    """Raises if a row of an index is damaged or, with `compares`, its checksum is not that in the manifest. Cached."""
     if _SOUND.get(dataset) is dataset.index:
         return
     problem = next(index_problems(dataset), None)
@@ -165,7 +165,7 @@ def check_index(dataset: IndexedDataset, *, compares: bool = True) -> None:
 
 
 def check_sum(dataset: IndexedDataset, rows: range, num_tokens: int) -> None:
-    """Checks in O(1) that the sum of the lengths of `rows`, `num_tokens`, is what their byte pointers imply."""
+    """Raises if `num_tokens`, the sum of the lengths of `rows`, does not agree with their byte pointers; O(1)."""
     if (expected := dataset.count_tokens(rows)) != num_tokens:
         check_index(dataset)  # names the damaged row
         where = f"`{idx_path(dataset.path_prefix)}`: expected lengths of {expected} tokens"
@@ -173,7 +173,7 @@ def check_sum(dataset: IndexedDataset, rows: range, num_tokens: int) -> None:
 
 
 def check_tokens(dataset: IndexedDataset, *, progress: Callable[[int], None] | None = None) -> None:
-    """Reads all tokens and compares their checksum with the manifest; does nothing without a manifest."""
+    """Reads all tokens, and raises if their checksum is not that in the manifest; does nothing without a manifest."""
     if (manifest := manifest_of(dataset)) is not None:
         found = FileChecksum()
         for tokens in _read_tokens(dataset, f"checking {dataset.path_prefix}", progress):
@@ -182,14 +182,14 @@ def check_tokens(dataset: IndexedDataset, *, progress: Callable[[int], None] | N
 
 
 def check_columns(pair: IndexedDataset, *, names: Collection[str] | None = None) -> None:
-    """Reads the columns `names` of a pair (default: all); `DatasetFormatError` if one is damaged. NaN is allowed."""
+    """Reads the columns `names` of a pair (default: all), and raises if one is damaged; allows NaN."""
     _refuse(pair, next(column_problems(pair, names=names, refuses_nan=False), None))
 
 
 def column_problems(
     pair: IndexedDataset, *, names: Collection[str] | None = None, refuses_nan: bool = True
 ) -> Iterator[str]:
-    """Reads columns of a pair (default: all); yields a sentence per problem, with `refuses_nan` also for NaN."""
+    """Reads columns of a pair (default: all); yields a sentence per problem. NaN is a problem if `refuses_nan`."""
     try:
         chosen = [name for name in read_columns(pair) if names is None or name in names]
     except DatasetFormatError as error:
@@ -308,8 +308,8 @@ class _StoppedError(Exception):
 class Verification:
     """A background check of whole pairs that keeps its results in a folder.
 
-    Thread-safe. Workers forked later share the results. A spawned process that gets a dataset does its own check, which
-    takes no time once the results exist.
+    Thread-safe. Workers forked later share the results. A spawned process that receives a dataset starts its own check,
+    which only reads the stored results if there are any.
     """
 
     def __init__(self, folder: str) -> None:
@@ -344,7 +344,7 @@ class Verification:
             raise (DatasetFormatError if is_format else StorageError)(message, hint=hint)
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
-        """Waits until all pairs are checked; returns False after a timeout and, without waiting, in a forked worker."""
+        """Waits until all pairs are checked; returns False after a timeout. A forked worker gets False at once."""
         self.check()
         if self._owner != os.getpid():
             return False
@@ -380,7 +380,7 @@ class Verification:
                 self._changed.notify_all()
 
     def _verify(self, prefix: str) -> None:
-        """Raises the error of a damaged pair, from a kept result or, without one, by reading the files."""
+        """Raises if a pair is damaged; uses the stored result, or reads the files and stores the result."""
         settings = self._added[prefix]
         dataset = IndexedDataset(prefix, mmap=False, object_storage=settings)
         facts = _facts_of(dataset)
@@ -492,7 +492,7 @@ def _state_of(path: str, dataset: IndexedDataset) -> list[Any] | None:
 
 
 def _read_result(path: str, identity: str) -> dict[str, Any] | None:
-    """Returns the kept result if it is for `identity`; None if it is not, is missing or cannot be read."""
+    """Returns the stored result at `path`; None if it is missing, unreadable, or of files with another identity."""
     with suppress(OSError, UnusableJsonError):
         record = read_json(path)
         if isinstance(record, dict) and record.get("identity") == identity and "problem" in record:

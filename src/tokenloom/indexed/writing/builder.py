@@ -180,7 +180,7 @@ class IndexedDatasetBuilder:
         self._write(stored.data)
 
     def end_document(self) -> None:
-        """Ends the document that `add_item` started; without items since the last document, adds an empty document."""
+        """Ends the document that `add_item` started; adds an empty document if no item was added since the last one."""
         self._check_open()
         self._records.end_document()
 

@@ -114,8 +114,8 @@ def merge_datasets(
         verify: compare the tokens of the inputs with their manifests first, and the output with the inputs at the end.
             Without it, the manifest of the output records that tokens were not compared.
         durable: wait until the output would survive a loss of power. False is faster, like `cp`.
-        overwrite: replace an existing output with other bytes; it stays complete until the new one is.
-        notice: called with a sentence if the output exists already.
+        overwrite: replace an existing output that has other bytes; it stays complete until the new output is complete.
+        notice: called with a sentence if the output exists already with equal bytes.
 
     Raises:
         ConfigError: there are no inputs, the output is also an input, dtypes or (according to manifests) tokenizers
@@ -215,7 +215,7 @@ def build_catalogue(
     notice: Callable[[str], None] | None = None,
     verify: bool = False,
 ) -> IndexedDataset:
-    """Writes a catalogue, which makes many datasets one without copying tokens, and opens it.
+    """Writes a catalogue, which joins many datasets into one without copying tokens, and opens it.
 
     The output is an index, `OUTPUT.idx`, and a list of the pairs, `OUTPUT.catalogue` (see FORMAT.md); open it like a
     pair. Pairs below the folder of the catalogue get relative paths, so the folder can be moved; other pairs get
@@ -239,8 +239,8 @@ def build_catalogue(
         output_prefix: prefix of the catalogue.
         multimodal, notice: see `merge_datasets`.
         overwrite: replace an existing catalogue that lists other pairs; never replaces a pair.
-        verify: compare all tokens with the manifests. Without it, the manifest of the output records that this was not
-            done.
+        verify: compare all tokens with the manifests. If False, the manifest of the output records that they were not
+            compared.
 
     Raises:
         ConfigError: as in `merge_datasets`, or a pair exists under the prefix, or a remote catalogue lists local pairs.
@@ -276,7 +276,7 @@ def _write_catalogue(prefixes: Sequence[str], target: str, *, multimodal: bool, 
 
 
 def _recorded(dataset: IndexedDataset) -> Iterator[tuple[CataloguePart, ConcatenatedPart]]:
-    """Yields, for each pair of a dataset, its record in a catalogue and the part with its documents."""
+    """Yields, for each pair of a dataset, its `CataloguePart` and the `ConcatenatedPart` of its documents."""
     for number, section in enumerate(dataset.sections):
         file = asdict(record_file(section.path, version=dataset.version_of_section(number)))
         if file.pop("path") and file["num_bytes"] != section.num_bytes:
@@ -352,7 +352,7 @@ class _Joining:
         return pending
 
     def refuse_others(self) -> None:
-        """Raises an `OutputExistsError` if an output with another index header or token size exists, before writing."""
+        """Raises an `OutputExistsError` early if an existing output has another index header or token file size."""
         if (path := existing_path(self.target)) is None:
             return
         try:
@@ -365,7 +365,7 @@ class _Joining:
     def write_rows(
         self, pending: PendingDataset, *, starts: Sequence[int] | None = None, advance: Advance | None = None
     ) -> int:
-        """Writes index and tokens, or only the index if `starts` has the parts' offsets; returns the end offset."""
+        """Writes the index and, unless `starts` has byte offsets of the parts, the tokens; returns their end offset."""
         rows = IndexWriter(pending.index, self._sizes[0], multimodal=self.multimodal)
         for number, part in enumerate(self.parts):
             dataset = self._open(part.prefix)
@@ -436,7 +436,7 @@ class _Joining:
 
 
 def _counts(dataset: IndexedDataset, part: ConcatenatedPart) -> tuple[int, int, int]:
-    """Returns the numbers of documents, sequences and tokens of a part; reads all rows if it drops documents."""
+    """Returns the numbers of documents, sequences and tokens of a part; reads all rows if the part drops documents."""
     count, chosen, kept = dataset.num_documents, part.documents, part.kept_documents
     if chosen is not None and (chosen.step != 1 or not 0 <= chosen.start <= chosen.stop <= count):
         raise ConfigError(f"`{part.prefix}`: documents {chosen} out of range: it has {count}")
@@ -469,7 +469,7 @@ def _blocks(dataset: IndexedDataset, part: ConcatenatedPart) -> Iterator[Block]:
 
 
 class Block:
-    """Consecutive documents of a dataset, of which some are dropped.
+    """Consecutive documents of a dataset; some of them may be dropped from the output.
 
     `counts` is the number of sequences per kept document: int64[num_documents]. `documents` and `rows` are slices of
     the dataset's documents and sequences, dropped ones included; the masks `kept_documents` and `kept_rows`, bool of
@@ -519,7 +519,7 @@ class Block:
     def _gathered(
         self, starts: NDArray[np.int64], stops: NDArray[np.int64], sizes: NDArray[np.int64]
     ) -> Iterator[Piece]:
-        """Yields the bytes of short runs; an array holds many runs."""
+        """Yields the bytes of short runs of sequences, many runs per array; arguments as from `_runs`."""
         sums, first = np.cumsum(sizes), 0
         while first < len(starts):
             before = int(sums[first - 1]) if first else 0
@@ -618,7 +618,7 @@ def open_checked(prefix: str, *, multimodal: bool, tokens: bool = False) -> Inde
 
 
 def _column_rows(kind: str, dataset: IndexedDataset, block: Block) -> Iterator[tuple[slice, NDArray[np.bool_]]]:
-    """Yields (slice of rows, bool[rows] to keep) for the documents of a block in a column of this kind."""
+    """Yields (slice of the rows of a column, bool mask of rows to keep) for a block; `kind` is that of the column."""
     if kind == "document":
         yield block.documents, block.kept_documents
     elif kind == "sequence":
@@ -637,7 +637,7 @@ def _column_rows(kind: str, dataset: IndexedDataset, block: Block) -> Iterator[t
 
 
 def _common_columns(columns: Mapping[str, Mapping[str, ColumnFacts]]) -> dict[str, ColumnFacts]:
-    """Returns the output columns by name, given the columns of each input by prefix."""
+    """Returns the output columns by name from the columns of each input, by prefix; raises if inputs do not agree."""
     common: dict[str, ColumnFacts] = {}
     for name in dict.fromkeys(name for each in columns.values() for name in each):
         having = {prefix: each[name] for prefix, each in columns.items() if name in each}

@@ -24,16 +24,16 @@ from tokenloom.storage.resolve import exists, keep_copy, open_pending, open_sour
 
 _COMPARED_BYTES = 64 << 20
 MOST_OPEN = 64
-"""Most datasets whose files stay open until publication; with more, all are closed under hidden names."""
+"""Maximum number of datasets whose files stay open until publication; if there are more, all files are closed."""
 MOST_LOCKED = 200
-"""Most locks held at once: each takes a file descriptor, of which a process usually has 1,024."""
+"""Maximum number of locks at once: each lock takes a file descriptor, and a process usually has only 1,024."""
 
 REJECTED_SUFFIX = ".rejected.jsonl"
 """Suffix of the file with the bad records of a preprocessing job, beside its dataset."""
 
 
 class IndexWriter:
-    """Writes an index block by block; each block goes to its offset in every array.
+    """Writes an index block by block, each block to its offsets in the arrays of the file.
 
     `pointer` is the byte offset of the next sequence; callers may move it forward, which leaves a gap.
     """
@@ -154,10 +154,10 @@ class PendingDataset:
 def publish_datasets(
     datasets: Sequence[PendingDataset], *, overwrite: bool, exclusive: bool = True, locks: Iterable[OutputLock] = ()
 ) -> None:
-    """Publishes all datasets or none; replaced datasets stay complete until all new ones are.
+    """Publishes all datasets or none; existing datasets stay complete until all new ones are complete.
 
-    Existing datasets are an error without `overwrite`. Locks each local dataset that `locks` does not lock already,
-    unless `exclusive` is False.
+    Without `overwrite`, existing datasets are an error. Locks each local dataset, except those of `locks`, which the
+    caller has locked; locks none if `exclusive` is False.
     """
     with ExitStack() as own, ExitStack() as written:  # removes unpublished files before it releases locks
         for dataset in datasets:
@@ -176,7 +176,7 @@ def publish_datasets(
 
 
 def is_published(pending: PendingDataset) -> bool:
-    """Returns whether a dataset with the same bytes exists; manifests, which contain a version, are not compared."""
+    """Returns whether equal files exist (manifests may differ); `OutputExistsError` if index or tokens differ."""
     if (path := existing_path(pending.prefix)) is None:
         return False
     if not all(exists(file.path) and _is_same_file(file) for file in (pending.index, pending.tokens)):
@@ -186,7 +186,7 @@ def is_published(pending: PendingDataset) -> bool:
 
 
 def _is_same_file(file: PendingFile) -> bool:
-    """Returns whether the published file of this name has the same bytes as the complete pending file."""
+    """Returns whether the published file has the bytes of the complete pending file."""
     file.sync()
     there, data = open_source(file.path), MappedFile(file.readable_path).mapped
     pieces = ((begin, data[begin : begin + _COMPARED_BYTES]) for begin in range(0, len(data), _COMPARED_BYTES))
