@@ -50,7 +50,7 @@ Work = Callable[[Sequence[Block]], "TokenizedBlock"]
 
 
 def bisect_failures(work: Work, bundle: Sequence[Block]) -> list[TokenizedBlock]:
-    """Tokenizes blocks; bisects them if the tokenizer fails, so that each bad record becomes a result of its own."""
+    """Tokenizes blocks; if the tokenizer fails, bisects the blocks until each bad record is a result of its own."""
     try:
         return [work(bundle)]
     except RefusedTextError as error:
@@ -116,7 +116,7 @@ class DocumentTokens:
     ) -> tuple[NDArray[Any], NDArray[np.int32], int]:
         """Adds the ids; returns tokens, lengths, and the number of documents with a doubled `bos` or `eod`.
 
-        A token is doubled if the text of the document already spells it out.
+        A `bos` or `eod` is doubled if the document already begins or ends with it.
 
         Args:
             tokens: tokens of all sequences, concatenated, in the dtype of the dataset.
@@ -201,7 +201,7 @@ class SentenceSplitter:
         return partial(SentenceSplitter, keep_newlines=self.keep_newlines), ()
 
     def split(self, text: str) -> list[str]:
-        """Returns the sentences of a text; a text of white space has one sentence with `keep_newlines`, else none."""
+        """Returns the sentences of a text. White space alone is a sentence with `keep_newlines`, else no sentence."""
         spans = list(self._model.span_tokenize(_without_long_words(text)))
         if not self.keep_newlines:
             return [sentence for start, stop in spans if (sentence := text[start:stop].strip())]

@@ -1,4 +1,4 @@
-"""Tokenizes conversations into a `.bin`/`.idx` pair with a roles column; packing to any length happens later."""
+"""Tokenizes conversations into a `.bin`/`.idx` pair with a roles column; datasets pack them to any length later."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _REASON = "only `tokenizers` returns token offsets, which locate the answers"
 class EncodedParts(Encoded):
     """The token ids of texts that consist of parts.
 
-    `part_stops`: int64[num_parts], for the parts of all texts in order, the token index in its text where a part ends.
+    `part_stops`, int64[num_parts], has the end of each part, as a number of tokens from the start of its text.
     """
 
     part_stops: NDArray[np.int64]
@@ -54,9 +54,9 @@ class SpanEncoder:
     """A thread-safe encoder of texts that consist of parts, for `num_workers` threads.
 
     A text is encoded as a whole; a token belongs to the part in which it ends. The fast engine returns no offsets, but
-    the tokens of a byte-level tokenizer spell the bytes of the text, so cumulative byte lengths are the offsets. If
-    these do not end where the texts end (because the tokenizer normalizes), `tokenizers` encodes the block again and
-    returns offsets.
+    the tokens of a byte-level tokenizer spell the bytes of the text, so the sums of their byte lengths are the offsets.
+    If these sums do not agree with the lengths of the texts (because the tokenizer normalizes), `tokenizers` encodes
+    the texts again and returns offsets.
     """
 
     def __init__(self, tokenizer: HuggingFaceTokenizer, choice: EngineChoice, *, num_workers: int) -> None:
@@ -66,7 +66,7 @@ class SpanEncoder:
         self._engines = EnginePool(tokenizer, choice, num_workers=num_workers)
 
     def encode(self, texts: Sequence[Sequence[str]], *, number: int) -> EncodedParts:
-        """Encodes texts, each a list of parts; `number` (any integer) selects the text to compare between engines."""
+        """Encodes texts, each a list of parts; `number`, any integer, selects the text to compare between engines."""
         if self._token_bytes is not None:
             encoded = self._encode_by_bytes(texts, self._token_bytes, number)
             if encoded is not None:
@@ -117,7 +117,7 @@ def token_bytes(tokenizer: HuggingFaceTokenizer) -> NDArray[np.int64] | None:
 
 
 def _schema_of(block: Block | None) -> Schema:
-    """Detects the schema by the first object that fits one; `messages` if the block contains no object."""
+    """Detects the schema by the first record that fits any schema; `messages` if no record is an object."""
     failure: ConfigError | None = None
     for record in () if block is None else records_of(block):
         if type(record.value) is dict:
@@ -303,7 +303,7 @@ def preprocess_chat(
 def _inspect_first_block(
     first: Block | None, tokenizer: HuggingFaceTokenizer, settings: ChatSettings, *, path: str
 ) -> tuple[Schema, TemplateSource | None, list[str]]:
-    """Returns the schema, the template, and the texts of the first block that were rendered within the time limit."""
+    """Returns the schema, the template, and the texts of the first block that are rendered within the time limit."""
     texts: list[str] = []
     seconds = settings.record_timeout_seconds
     with WorkerThreads(1) as threads:  # `orjson` crashes if an interrupt arrives while it starts

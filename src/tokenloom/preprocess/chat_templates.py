@@ -39,7 +39,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateSource:
-    """A chat template in Jinja, or `chatml`; `special_tokens` are spellings by variable name ("bos_token")."""
+    """A chat template in Jinja, or `chatml`; `special_tokens` is {variable, such as "bos_token": text of the token}."""
 
     name: str
     source: str
@@ -69,7 +69,7 @@ def find_chat_template(tokenizer: HuggingFaceTokenizer, template: str | None = N
 
 
 def _chosen(entry: Any) -> str | None:
-    """Returns the template in `chat_template`; of a list of named templates, the one named `default`."""
+    """Returns the template from the value of `chat_template`; if that is a list, the template named `default`."""
     if isinstance(entry, list):
         named = {item.get("name"): item.get("template") for item in entry if isinstance(item, dict)}
         entry = named.get("default")
@@ -86,7 +86,7 @@ def _read(path: str) -> str:
 
 
 class ChatML:
-    """The built-in template: turns `<|im_start|>role`, newline, content, `<|im_end|>`, joined by newlines."""
+    """The built-in template: each turn is `<|im_start|>role`, newline, content, `<|im_end|>`; newlines join turns."""
 
     name = BUILT_IN
 

@@ -66,9 +66,9 @@ class FolderGoneError(Exception):
 
 
 class Silence:
-    """A timer that measures how long a heartbeat has not changed.
+    """A timer that measures how long the value of a heartbeat has not changed.
 
-    Between two calls it counts at most `most_seconds`, so that time in which this process was stopped does not count.
+    It adds at most `most_seconds` per call, so that the time during which this process was stopped does not count.
     """
 
     def __init__(self, most_seconds: float) -> None:
@@ -113,7 +113,7 @@ class JobFolder:
                 self._remove_if_alone(even_if_done=False)
 
     def _membership(self, *, makes: bool) -> ExitStack:
-        """Makes this process a member of the job until the returned stack is closed."""
+        """Makes this process a member of the job, until the returned stack is closed."""
         for _ in range(_MOST_ATTEMPTS if makes else 1):
             if makes:
                 with storage_errors("create", self.path), suppress(FileExistsError):
@@ -132,9 +132,9 @@ class JobFolder:
         raise FolderGoneError
 
     def _take_over(self) -> None:
-        """Writes `job.json` as the only member; raises `ConfigError` if the folder has finished shards of another job.
+        """Writes `job.json`, if there is no other member; raises `ConfigError` for finished shards of another job.
 
-        Shards with equal settings stay usable after other inputs changed, since the key of a shard hashes its inputs.
+        If only some inputs changed, finished shards of the other inputs stay usable: a shard's key hashes its inputs.
         """
         if (found := read_description(self._job_path)) == (expected := self._description()):
             return
@@ -175,7 +175,7 @@ class JobFolder:
                         self.remove()
 
     def remove_remains(self) -> None:
-        """Removes the folder of a finished job that a kill or power loss left behind."""
+        """Removes the folder that a finished job left behind because of a kill or power loss."""
         remove_own(self._removed_path)
         self._remove_if_alone(even_if_done=True)
 
@@ -190,7 +190,7 @@ class JobFolder:
             self.remove()
 
     def remove(self) -> None:
-        """Removes the folder but keeps foreign files; processes that wait for its locks raise `FolderGoneError`."""
+        """Removes the folder, except foreign files; other processes that wait for its locks raise `FolderGoneError`."""
         remove_own(self._removed_path)
         path = self.path
         with suppress(OSError):  # another file may have that name

@@ -184,7 +184,7 @@ def run_job(
 
 
 def _folder_path(plan: JobPlan, work_folder: str | os.PathLike[str] | None) -> str:
-    """Returns the path of the job folder: by default beside the outputs, so that parts are moved, not copied."""
+    """Returns the path of the job folder: in `work_folder`, else beside the outputs, or local for remote outputs."""
     name = f"{os.path.basename(plan.prefix) or 'corpus'}.job"
     if work_folder is not None:  # jobs of other prefixes may use the same folder
         return os.path.join(os.fspath(work_folder), f"{short_hash(canonical_path(plan.prefix))[:8]}-{name}")
@@ -247,7 +247,7 @@ def _summary(plan: JobPlan, reports: Sequence[ShardReport], *, num_shards_reused
 
 
 def _is_finished(plan: JobPlan) -> bool:
-    """Returns whether all datasets of a job exist undamaged, made from the same inputs and settings."""
+    """Returns whether all datasets of a job exist, made from equal inputs with equal settings."""
     if plan.reads_streams:
         return False
     num_bad = num_documents = 0
@@ -286,7 +286,7 @@ def _finished_manifest(plan: JobPlan, output: PlannedOutput, planned: PlannedDat
 
 
 def _require_own_outputs(plan: JobPlan, *, overwrite: bool) -> bool:
-    """Returns whether existing outputs may be replaced: with `overwrite`, or if this job wrote them before a kill.
+    """Returns whether existing outputs may be replaced: if `overwrite` is True, or if this job wrote them earlier.
 
     Raises:
         OutputExistsError: another job wrote an existing output, and `overwrite` is False.
@@ -335,7 +335,7 @@ class _Part:
         return self.report.num_documents if mask is None else int(np.count_nonzero(mask))
 
     def chosen(self, split: int | None) -> Mask | None:
-        """Returns the mask of the part's documents in a split: bool[num_documents], None for all documents."""
+        """Returns the mask of documents to keep in a split, bool[num_documents]; None if it keeps all of them."""
         if split is None or self.splits is None:
             return self.kept
         in_split: Mask = self.splits == split
@@ -452,7 +452,7 @@ def _ledger(parts: Sequence[_Part], split: int | None) -> DocumentLedger:
 
 
 def _origin_files(plan: JobPlan, output: PlannedOutput, parts: Sequence[_Part]) -> list[OriginFile]:
-    """Returns the input files of an output as `Recipe.recorded` lists them, with the number of records per file."""
+    """Returns the input files of an output, as in `Recipe.recorded`, each with its number of records."""
     units = {file.path: plan.recipe.unit or FORMATS[file.format].unit for file in output.files}
     num_records = Counter[str]()
     for part in parts:

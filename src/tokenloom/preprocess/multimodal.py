@@ -58,7 +58,7 @@ _PAIRS_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairBlock(Block):
-    """An image-text pair: all files of a folder that share a stem. Pairs are sorted by stem and numbered from 1."""
+    """An image-text pair: the files of a folder that have the same stem. Pairs are numbered from 1 in stem order."""
 
     unit: ClassVar[str] = "pair"
 
@@ -78,7 +78,7 @@ class PairBlock(Block):
 
 
 def _read(path: str, what: str, check_size: Callable[[int], None]) -> bytes:
-    """Returns the content of a regular file; `check_size(num_bytes)` may raise; `what` is the file's noun in errors."""
+    """Returns the content of a regular file; `check_size(num_bytes)` may raise; errors call the file `what`."""
     try:
         with open(path, "rb", opener=lambda name, _flags: open_regular(name)) as stream:
             num_bytes = os.fstat(stream.fileno()).st_size
@@ -130,7 +130,7 @@ def _cut_folder(folder: str, *, shard_bytes: int) -> Iterator[tuple[InputSlice, 
 
 
 def _part_of_folder(folder: str, pairs: Sequence[PairBlock]) -> InputFile:
-    """Returns an `InputFile` for image-text pairs: their total size; as version, a hash of names, sizes and mtimes."""
+    """Returns an `InputFile` for some pairs: their total size, and a hash of names, sizes and mtimes as the version."""
     num_bytes = 0
     digest = hashlib.sha256()
     for name in (name for pair in pairs for name in pair.names):
@@ -240,7 +240,7 @@ class ImageRecipe(Recipe):
         return checked_text(text, repr(keys[0])), os.path.join(os.path.dirname(self.file.path), path)
 
     def _pair(self, value: Any, numbers: Counter[str]) -> tuple[str, NDArray[np.int32], NDArray[np.int32]]:
-        """Returns text, tokens and image (as int32) of a record; adds the record's counts to `numbers`."""
+        """Returns the text, its tokens and the image as int32 of a record; adds the record to the counts `numbers`."""
         text, image_path = self._text_and_path(value)
         pad_length = self.settings.pad_length
         item = image_to_item(image := _read(image_path, "image", check_image_size))

@@ -41,7 +41,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedDataset:
-    """A dataset to write: the texts of the key with index `column` in the split with index `split_number`."""
+    """A dataset to write: the texts of one key in one split; `column` and `split_number` are their indices."""
 
     prefix: str
     key: str = ""
@@ -62,7 +62,7 @@ class PlannedShard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedOutput:
-    """The datasets that are made from the same shards, one per key and split, and their file of bad records."""
+    """The datasets that are made from the same shards, one per key and split, with one file of bad records."""
 
     prefix: str
     datasets: tuple[PlannedDataset, ...]  # ordered by split, then by key
@@ -106,7 +106,7 @@ class Recipe(ABC):
         is_multimodal: whether each sequence has a mode.
         has_roles: whether each pair has a roles column.
         hashes_documents: whether to hash the documents for `select`.
-        threads_per_process: by default, a job has one process per this many processors.
+        threads_per_process: number of processors per process, unless the user chooses the number of processes.
         unit: noun for a record ("pair"); None for that of the input format.
         keys: keys of the texts in a record; only these columns are read. None for all columns.
         documents, expected: plural name of the documents, and a description of valid input, for messages.
@@ -153,14 +153,14 @@ class Recipe(ABC):
 
     @abstractmethod
     def pipeline(self, first: InputSlice, *, num_workers: int) -> BlockPipeline:
-        """Returns the functions that tokenize with `num_workers` threads; compares engines on texts of `first`."""
+        """Returns functions that read and tokenize with `num_workers` threads; compares engines on texts of `first`."""
 
     def select(
         self, hashes: Sequence[DocumentHashes]
     ) -> tuple[Sequence[Mask | None], Sequence[NDArray[np.int8] | None]]:
-        """Returns (mask of kept documents per part, split index of each document per part) from `hashes`, one per part.
+        """Selects documents by `hashes`, one array per part; returns (masks, split indices), one array each per part.
 
-        A mask of None keeps all documents; split indices are None without splits.
+        A mask is True for the documents to keep; None keeps all. The split indices are None without splits.
         """
         raise NotImplementedError
 
@@ -226,7 +226,7 @@ class JobPlan(ShardedJob):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The text key of each `.bin`/`.idx` pair of a part; one key, "", if the recipe has no keys."""
+        """The key of the texts in each `.bin`/`.idx` pair of a part; a recipe without keys has one pair, of key ""."""
         return self.recipe.keys or ("",)
 
     @property

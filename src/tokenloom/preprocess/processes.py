@@ -218,8 +218,8 @@ def local_runner(
 ) -> Runner:
     """Returns a runner that runs shards in this process, or in several processes of this machine.
 
-    `num_processes` defaults to one per `num_workers` (if None, `threads_per_process`) processors, at least 1; it is at
-    most `most_processes`. `num_workers`, threads per process, defaults to an equal share of all processors.
+    By default, there is one process per `num_workers` processors (per `threads_per_process` if that is None), up to
+    `most_processes`; and `num_workers`, the number of threads per process, is an equal share of all processors.
     """
     for name, number in (("num_processes", num_processes), ("num_workers", num_workers)):
         if number is not None:

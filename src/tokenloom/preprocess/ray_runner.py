@@ -82,7 +82,7 @@ class RayRunner:
 
 
 _WORKERS: dict[str, tuple[ShardedJob, RunShard, ExitStack]] = {}
-"""The current job of this process by its fingerprint, with the function that runs its shards, reused across tasks."""
+"""{fingerprint: (job, function that runs a shard, resources to close)} of the last job in this process."""
 
 
 def _do_shard(

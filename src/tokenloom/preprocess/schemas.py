@@ -84,7 +84,7 @@ def read_record(record: Any, schema: Schema) -> list[Conversation] | str:
 
 
 def _check(messages: list[Message], first: int) -> None:
-    """Rejects a conversation without an assistant turn, or with one before any user turn; `first` is for messages."""
+    """Rejects a conversation with no assistant turn, or with one before any user turn; `first` is for messages."""
     roles = [message["role"] for message in messages]
     if roles[0] == "assistant" or (roles[0] in _OPENING and roles[1:2] == ["assistant"]):
         refuse_record(f"message {first + roles.index('assistant')}: no user turn before the assistant turn")
@@ -128,7 +128,7 @@ def _sharegpt(turn: Mapping[str, Any], number: int) -> Message:
 
 
 def _content(content: Any, where: str, *, may_be_null: bool) -> str | None:
-    """Returns the text of a turn; joins a list of text parts with newlines. Returns None for an allowed null."""
+    """Returns the text of a turn; joins a list of text parts with newlines. A null gives None if `may_be_null`."""
     if type(content) is str:
         return checked_text(content, where)
     if content is None and may_be_null:
@@ -145,7 +145,7 @@ def _content(content: Any, where: str, *, may_be_null: bool) -> str | None:
 
 
 def _text(record: Mapping[str, Any], columns: tuple[str, ...], *, required: bool = True) -> str:
-    """Returns the first nonempty text among `columns`; rejects a record without any of the columns if `required`."""
+    """Returns the first nonempty text among `columns`, else ""; if `required`, rejects a record with none of them."""
     present = [column for column in columns if record.get(column) not in (None, "")]
     if not present:
         if required and not any(record.get(column) == "" for column in columns):

@@ -99,7 +99,7 @@ def split_of(hashes: DocumentHashes, *, seed: int, shares: Sequence[float]) -> N
 
 
 def _bounds(shares: Sequence[float]) -> list[int]:
-    """Returns the least u (see `split_of`) of each split but the first, ascending; omits empty splits at 2⁶⁴."""
+    """Returns the least u of each split (see `split_of`) except the first, ascending; omits bounds of 2⁶⁴."""
     try:
         ratios = [share.as_integer_ratio() for share in shares]
     except (AttributeError, ValueError, OverflowError):  # a string, NaN, infinity

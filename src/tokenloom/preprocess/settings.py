@@ -30,7 +30,7 @@ class BadRecordBudget:
 
     Attributes:
         most: maximum number of bad records; None for no maximum.
-        most_share: maximum share of bad records among all records, in [0, 1]; checked at the end of the job.
+        most_share: maximum share of bad records among all records, in [0, 1]; only checked at the end of the job.
     """
 
     most: int | None = 0
@@ -94,7 +94,7 @@ class JobSettings(ReadLimits):
             checked_number(name, getattr(self, name), above=0)
 
     def recorded(self) -> dict[str, Any]:
-        """Returns those settings of this class that decide the bytes and differ from the default, for manifests."""
+        """Returns the settings of this class that decide bytes and differ from the default, for the manifest."""
         return ReadLimits.recorded(self) | ({"document_hashes": True} if self.document_hashes else {})
 
     def of_job(self) -> dict[str, Any]:
@@ -110,7 +110,7 @@ class CorpusSettings(JobSettings):
         keys: keys or columns of the texts in each record; `meta.text` is the key `text` in the object `meta`. Plain
             text files have the key `text`.
         input_format: format of all inputs (default: detect it for each file by its name); text-files also reads files
-            in folders with unknown suffixes.
+            with unknown suffixes in folders.
         append_eod: append the tokenizer's end-of-document token to each nonempty document.
         prepend_bos: prepend the tokenizer's beginning-of-document token to each nonempty document.
         template_tokens: add the special tokens of the tokenizer's template (such as "[CLS]" and "[SEP]") to each text,
@@ -229,8 +229,8 @@ class MultimodalSettings(JobSettings):
         append_eod: append the tokenizer's end-of-document token to each nonempty text.
         pad_length: truncate or pad each nonempty text to this many tokens, with the end-of-document token; needs
             `append_eod`.
-        shard_bytes: bytes of the input file per shard; small, since each record refers to an image. For a folder,
-            a shard has 256 times as many bytes of texts and images.
+        shard_bytes: bytes of the input file per shard, which do not include the images that records refer to. A shard
+            of a folder has up to 256 times as many bytes, of texts and images.
     """
 
     shard_bytes: Bytes = 1 << 20

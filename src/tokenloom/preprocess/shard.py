@@ -62,13 +62,13 @@ _MOST_POLL_SECONDS = 1.0
 ALLOW_MORE = "raise `bad_records` and run the same command again, or correct the input"
 
 RECORDS = "records"
-"""Name of the array of indices of records without a document, from 0 over all slices of a shard; absent if none."""
+"""Name of the array of the indices of skipped records, counted from 0 over all slices of a shard; absent if none."""
 
 HASHES = "hashes"
-"""Name of the array of document hashes over all keys; `hashes_N` has the hashes for the key with index N."""
+"""Name of the array of document hashes over the texts of all keys; `hashes_N` has those of key N, counted from 0."""
 
 Place = tuple[str, int]
-"""The path of a file and a record number, counted as `Block.first_record`."""
+"""The path of a file and the number of a record in it, counted like `Block.first_record`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ class ShardReport:
         arrays: CRC-32 of each array file of the part, by name (`RECORDS`, `HASHES`).
         engine, engine_reason: name of the tokenization engine, and the reason for the choice.
         seconds: duration of the shard in seconds.
-        boot_id: boot id of the machine that wrote the part; see `damaged_parts`.
+        boot_id: boot id of the machine when it wrote the part; see `damaged_parts`.
         numbers: counts that are specific to the recipe, by name; see `CorpusSummary.numbers`.
     """
 
@@ -127,7 +127,7 @@ def part_pair(part_prefix: str, column: int) -> str:
 
 
 def part_array(part_prefix: str, name: str, dtype: type[np.generic]) -> NDArray[Any]:
-    """Maps an array of a part: for `RECORDS`, skipped indices, dtype[num_skipped]; else hashes, [num_documents, 2]."""
+    """Maps the array `name` of a part: dtype[num_skipped] for `RECORDS`; else hashes, dtype[num_documents, 2]."""
     return map_file(f"{part_prefix}.{name}").view(dtype).reshape((-1,) if name == RECORDS else (-1, 2))
 
 
@@ -377,7 +377,7 @@ class ShardJournal:
         self.note(None)
 
     def note(self, place: Place | None) -> None:
-        """Writes to the journal which record is tokenized next, None for no record."""
+        """Writes to the journal which record is tokenized next; None means that no record is being tokenized."""
         self.num_noted += 1
         _write_journal(self._path, place, self._condemned)
 
@@ -407,7 +407,7 @@ class ShardJournal:
 
 
 def condemn(part_prefix: str, reason: str) -> Place | None:
-    """Marks as bad the record on which a worker process died; returns the record's place, None if it is unknown."""
+    """Marks as bad the record that a process was tokenizing when it died; returns its place, None if it is unknown."""
     found = _read_journal(path := journal_path(part_prefix))
     if (place := found.get("at")) is None:
         return None
@@ -504,7 +504,7 @@ class _Reading:
 
     @property
     def num_bytes(self) -> tuple[int, int]:
-        """Number of bytes read from the input files so far, and number of bytes of decompressed text."""
+        """(bytes read from the input files, bytes of text after decompression), so far."""
         file_bytes, text_bytes = self._before
         if self._reader is None:
             return self._before

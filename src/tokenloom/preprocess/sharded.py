@@ -89,7 +89,7 @@ class ShardedJob(ABC):
         """Returns a phrase that describes the input of a shard, such as its first file."""
 
     def blame(self, part_prefix: str, reason: str) -> str | None:
-        """Marks as bad the record on which a shard's process died; returns a phrase for the record, None if unknown."""
+        """Marks as bad the record that a process handled when it died; returns a phrase for it, None if unknown."""
         return None
 
     @cached_property
@@ -125,8 +125,8 @@ class Book(Protocol):
 class ProgressBook:
     """Sums the progress of a job over its shards, and displays it. Not thread-safe.
 
-    Displays the count named `measure` as a part of `total` (0 if unknown), in `unit` (a plural noun). Calls `show` with
-    a `JobProgress` after each update.
+    Displays how much of `total` (0 if unknown) the count named `measure` has reached; `unit` is a plural noun for both.
+    Calls `show` with a `JobProgress` after each update.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class ProgressBook:
 
     @property
     def done_words(self) -> str:
-        """A sentence for an interrupted user: how many shards are done, and how to continue."""
+        """A sentence for the user after an interrupt: how many shards are done, and how to continue."""
         num_done, num_shards, unit = len(self._done), len(self._job.shards), self._job.shard_unit
         if num_done == num_shards:
             return f"all {num_shards:,} {unit}s are done: run the same command again to assemble them"
@@ -181,7 +181,7 @@ class ProgressBook:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Displays the progress during the `with` block; earlier counts are ignored for the speed."""
+        """Displays the progress during the `with` block; the displayed speed ignores earlier counts."""
         done = {"done": self._sums[self._measure], "num_tokens": self._sums["num_tokens"]}
         with task(self._title, unit=self._unit, total=self._total or None, **done) as self._task:
             self._update_task(self._task)

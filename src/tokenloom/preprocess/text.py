@@ -211,7 +211,7 @@ class DocumentPreview:
         num_tokens: number of tokens, including added tokens.
         num_sequences: number of nonempty sequences.
         num_text_bytes: size of the input text in UTF-8 bytes.
-        is_doubled: whether the text itself spells out an added token, so that the document has the token twice.
+        is_doubled: whether the text already begins or ends with an added token, so that the document has it twice.
         is_exact: whether the ids decode to the input text; False if the tokenizer normalizes or lacks characters.
     """
 
