@@ -14,7 +14,7 @@ TEXT_KEY = "text"
 STDIN = "-"
 
 RECORD_BYTES = 16 << 20
-"""Default `max_record_bytes`. Tokenizing a text takes 5 times its size with `gigatoken`, 120 with `tokenizers`."""
+"""Default `max_record_bytes`. Tokenizing takes 5 times the size of a text with `gigatoken`, 120 with `tokenizers`."""
 
 WINDOW_BYTES = 128 << 20
 """Default `max_window_bytes`, as in the `zstd` command. Decoders allocate the window that a file requests."""
@@ -81,8 +81,8 @@ class InputSlice:
 
     Attributes:
         file: the file.
-        start, stop: the half-open range. In an uncompressed file of lines, a byte range: a line belongs to the slice in
-            which it starts. In a file with units, such as Parquet's row groups, unit indices. Else [0, 1), the file.
+        start, stop: the half-open range. It is a byte range in an uncompressed file of lines: a line belongs to the
+            slice in which it starts. Else it is a range of units, such as Parquet's row groups, or [0, 1), the file.
     """
 
     file: InputFile
@@ -91,5 +91,5 @@ class InputSlice:
 
     @property
     def numbers_records_from_its_start(self) -> bool:
-        """Whether record numbers count from the start of the slice, not of the file: earlier lines are not counted."""
+        """Whether record numbers count from the start of the slice, as the number of earlier lines is unknown."""
         return self.start > 0 and self.file.is_cut_by_bytes

@@ -1,7 +1,7 @@
 """Decompresses input files, member by member (a frame of zstd, a stream of gzip, bzip2 or xz).
 
-The file objects of the libraries are not safe enough: those of bzip2 and xz silently drop the rest of a file after a
-damaged member, that of xz has no memory limit, and that of zstd accepts a truncated frame.
+The file objects of the libraries are not safe enough: bzip2 and xz silently drop the rest of a file after a damaged
+member, xz has no memory limit, and zstd accepts a truncated frame.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Read = Callable[[int], bytes]
 Decoder = tuple[Callable[[], Any], tuple[type[Exception], ...]]
 """A factory of decompressors with the interface of `bz2.BZ2Decompressor`, and the exceptions for damaged data."""
 
-_CHUNK_BYTES = 64 << 10  # compressed bytes to read at once; the rest behind the end of a member is copied
+_CHUNK_BYTES = 64 << 10  # compressed bytes to read at once; few, as bytes behind the end of a member are copied
 _LZMA_BYTES = 1 << 20  # memory of the xz decompressor without the window
 
 

@@ -124,9 +124,9 @@ def cut_inputs(files: Sequence[InputFile], *, shard_bytes: int) -> tuple[Shard, 
     """Cuts input files into shards, which together contain all records in order.
 
     The result depends only on `shard_bytes` and on the files: their order, formats, sizes and units (such as the row
-    groups of Parquet). An uncompressed file of lines is cut into the fewest equal byte ranges of at most `shard_bytes`;
-    another file, between units, into slices of at most `shard_bytes` after decoding, or of a larger single unit. A
-    shard has as many consecutive slices as fit into `shard_bytes` by these sizes. A stream is a shard of its own.
+    groups of Parquet). An uncompressed file of lines is cut into the fewest equal byte ranges of at most `shard_bytes`.
+    Other files are cut between units, into slices of at most `shard_bytes` of decoded data; a larger unit is one slice.
+    A shard has as many consecutive slices as fit into `shard_bytes`, in these sizes. A stream is a shard of its own.
     """
     shards: list[Shard] = []
     current: list[InputSlice] = []
@@ -227,7 +227,7 @@ def find_inputs(names: Sequence[str], *, input_format: str | None = None) -> Fou
 
 @dataclass(slots=True, kw_only=True)
 class _Finder:
-    """Collects input paths, the versions of listed objects, and `found`: paths found by search, not named directly."""
+    """Collects input paths and the versions of listed objects; `found` are the paths that the user did not name."""
 
     input_format: str | None
     paths: list[str] = field(default_factory=list)
@@ -236,9 +236,9 @@ class _Finder:
     versions: dict[str, ObjectVersion] = field(default_factory=dict)
 
     def drop_aliases(self) -> None:
-        """Keeps one path per file; drops other paths only if a search found them, else raises `ConfigError`.
+        """Keeps one path per file: the path that the user named, else one that is not a link, else the first one.
 
-        Keeps the path that the user named, else a path that is not a link, else the first path.
+        Drops other paths that a search found; raises `ConfigError` if the user named one, or if a path occurs twice.
         """
         aliases: dict[str, list[str]] = defaultdict(list)
         for path in self.paths:
@@ -397,7 +397,7 @@ def literal_folder(pattern: str) -> str:
 
 
 def matches(address: str, pattern: str) -> bool:
-    """Returns whether an address matches a glob: `**` is any segments, `*` part of one; neither matches hidden names.
+    """Returns whether an address matches a glob: `**` is any folders, `*` part of a name; neither matches hidden names.
 
     Example:
         >>> matches("s3://bucket/a/b/c.jsonl", "s3://bucket/**/*.jsonl"), matches("s3://bucket/a/b", "s3://bucket/*")

@@ -140,7 +140,7 @@ class LineReader(StreamReader):
         yield from chunks
 
     def _chunks(self) -> Iterator[bytes]:
-        """Yields the bytes of the lines that start in the slice; all bytes if the file is not cut by bytes."""
+        """Yields the bytes of the lines that start in the slice; all bytes of the file unless it is cut by bytes."""
         slice_ = self._slice
         if not slice_.file.is_cut_by_bytes:
             while chunk := self._read(self.block_bytes):

@@ -32,7 +32,7 @@ class SliceReader(ABC):
     Attributes:
         block_bytes: size of a block in bytes; a longer record is a block of its own. May be changed between blocks.
         num_bytes: size of the slice in the file, in bytes; 0 for a pipe.
-        num_text_bytes: bytes of text read so far, after decompression; for tables, size in memory of the columns read.
+        num_text_bytes: bytes of text read so far, after decompression; for a table, size in memory of its read columns.
         num_rows: number of records in the blocks so far, including blank and bad ones.
     """
 
@@ -53,7 +53,7 @@ class SliceReader(ABC):
 
     @abstractmethod
     def read_blocks(self) -> Iterator[Block]:
-        """Yields the blocks in order; unlike `blocks`, does not check whether the file changed."""
+        """Yields the blocks in order, without the check of `blocks` that the file did not change."""
 
     @abstractmethod
     def close(self) -> None:
@@ -110,14 +110,14 @@ class StreamReader(SliceReader):
 class RecordFormat(Protocol):
     """The interface of an input format; subclass it to inherit the defaults.
 
-    Slices of an uncompressed file of lines (`has_lines`) may start at any byte; those of another file only between
+    Slices of an uncompressed file of lines (`has_lines`) may start at any byte; slices of other files start between
     units (`unit_bytes`). All methods are thread-safe and return the same result in every process.
 
     Attributes:
         title: name in messages ("Parquet").
         suffixes: file name suffixes in lower case, without suffixes of compressions. If several formats share a suffix,
             the user must set `input_format`.
-        takes_any_name: with `input_format` set to this format, read files in folders even if their suffix is unknown.
+        takes_any_name: if `input_format` is this format, also read files with unknown suffixes in folders.
         magics: first bytes of files of this format, to detect it if the suffix is unknown.
         compresses_inside: the format has its own compression, so that whole files are never compressed.
         begins_at_the_end: reading starts at the end of the file, so that pipes cannot be read.

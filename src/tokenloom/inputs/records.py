@@ -1,4 +1,4 @@
-"""Parses blocks of records into texts; gives a reason for each record without texts.
+"""Parses blocks of records into texts, and gives a reason for each bad record.
 
 Readers yield unparsed blocks, which worker threads parse. Nearly all blocks contain only good records with one text per
 key; from these, the format extracts all texts at once. Other blocks are parsed record by record.
@@ -65,7 +65,7 @@ class Block(ABC):
 
     @property
     def num_text_bytes(self) -> int:
-        """Size of the text in bytes; for tables, of the columns in memory."""
+        """Size of the text in bytes; for a table, size of its columns in memory."""
         return len(self.data)
 
     def texts(self, keys: Sequence[str]) -> ParsedBlock | None:
@@ -74,7 +74,7 @@ class Block(ABC):
 
     @abstractmethod
     def records(self) -> Iterator[NumberedRecord]:
-        """Yields the parsed records of a block without `too_long`; callers use `records_of`, which handles both."""
+        """Yields the parsed records of a block that is not `too_long`; call `records_of`, which takes any block."""
 
     def halves(self) -> tuple[Self, Self] | None:
         """Splits the block into two halves; returns None if it has only one record."""
@@ -146,7 +146,7 @@ def parse_block(block: Block, keys: Sequence[str]) -> ParsedBlock:
 
 
 def parse_carefully(block: Block, keys: Sequence[str]) -> ParsedBlock:
-    """Parses a block into texts record by record; always sets `document_ends`."""
+    """Parses a block into texts record by record; the results always have `document_ends`."""
     longest = block.max_record_bytes
     columns: list[list[str]] = [[] for _ in keys]
     ends: list[list[int]] = [[] for _ in keys]
@@ -209,7 +209,7 @@ class BadLine:
         unit: `line`, `row` or `file`.
         line: number of the record from 1, counted as `Block.first_record`.
         reason: why the record is bad.
-        data: bytes of the record without the newline; a row as JSON; only the start of a record that is too long.
+        data: bytes of the record without the newline, or a row as JSON; only the start if the record is too long.
         error: exception class to raise if the job accepts no bad records.
     """
 
@@ -236,7 +236,7 @@ def refuse_record(reason: str) -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class NumberedRecord:
-    """A record with its number and bytes; `value` is an `UnusableLineError` if the bytes cannot be parsed."""
+    """A parsed record with its number and bytes; `value` is an `UnusableLineError` if it cannot be parsed."""
 
     number: int
     value: Any
@@ -245,7 +245,7 @@ class NumberedRecord:
 
 
 def records_of(block: Block) -> Iterator[NumberedRecord]:
-    """Yields the parsed records of a block; `value` is None for blank and an error for unreadable records."""
+    """Yields the parsed records of a block; `value` is None for a blank record, an error for an unreadable record."""
     if block.too_long:
         yield NumberedRecord(block.first_record, too_long(block.max_record_bytes), block.data)
     else:
@@ -261,7 +261,7 @@ def bad_line(block: Block, record: NumberedRecord, reason: str) -> BadLine:
 
 
 def data_of(record: NumberedRecord) -> bytes:
-    """Returns the bytes of a record; a row as JSON; b"" for an unreadable row."""
+    """Returns the bytes of a record: for a row of a table, JSON, or b"" if the row is unreadable."""
     if record.data or record.value is None or isinstance(record.value, Exception):
         return record.data
     return json.dumps(record.value, ensure_ascii=False, default=repr).encode("utf-8", "replace")

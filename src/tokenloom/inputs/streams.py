@@ -27,7 +27,7 @@ def object_version(file: InputFile) -> ObjectVersion:
 
 
 class SliceStream:
-    """A stream of the decompressed text of a slice; for a byte range, it starts one byte early, except at byte 0.
+    """A stream of the decompressed text of a slice. A byte range begins one byte early, unless it begins at byte 0.
 
     `read(size)` returns at most `size` bytes; b"" at the end of the file, which may be after the end of the slice.
     """

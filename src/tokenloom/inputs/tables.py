@@ -82,11 +82,11 @@ class TableReader(SliceReader):
 
     @abstractmethod
     def _open(self, slice_: InputSlice, keys: Sequence[str] | None) -> int:
-        """Opens the columns for `keys`, or all for None; returns the number of rows of the file before the slice."""
+        """Opens the columns for `keys` (None: all); returns the number of rows of the file before the slice."""
 
     @abstractmethod
     def _batches(self) -> Iterator[Any]:
-        """Yields record batches; adds each bad row to `_bad_rows`, then yields an empty row instead."""
+        """Yields record batches, with an empty row instead of each bad row, which is first added to `_bad_rows`."""
 
     def close(self) -> None:
         self._source.close()
@@ -183,7 +183,7 @@ def columns_of(schema: Any, keys: Sequence[str], path: str) -> list[str]:
 
 
 def _places(schema: Any, key: str) -> list[str] | None:
-    """Splits a key into a column name and names of nested struct fields, like `value_at`; None if a name is missing."""
+    """Splits a key, like `value_at`, into the names of a column and of nested struct fields; None if one is missing."""
     places: list[str] = []
     fields = schema
     while key not in (names := [field.name for field in fields]):

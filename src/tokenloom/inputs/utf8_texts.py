@@ -49,7 +49,7 @@ class Utf8Texts(Sequence[str]):
         return (str(data, "utf-8") for data in self.encoded())
 
     def with_others(self, texts: Sequence[str], num_before: NDArray[np.int64]) -> Utf8Texts:
-        """Returns a copy with `texts` inserted: `texts[k]` before index `num_before[k]` of this sequence.
+        """Returns a copy with `texts` inserted, `texts[k]` before the text with index `num_before[k]` of this sequence.
 
         `num_before` is int64[len(texts)], ascending. The texts must not contain lone surrogates.
         """

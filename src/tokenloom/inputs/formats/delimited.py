@@ -37,7 +37,7 @@ _END = "\0end"
 class DelimitedReader(TableReader):
     """A reader of a whole CSV or TSV file; a row longer than 1/256 of `memory_bytes` is an error.
 
-    Memory: 1/8 of `memory_bytes`, or the size of a smaller file.
+    Memory: 1/8 of `memory_bytes`, or the size of the file if that is smaller.
     """
 
     def __init__(self, slice_: InputSlice, options: ReadOptions, delimiter: str) -> None:
@@ -103,7 +103,7 @@ class DelimitedReader(TableReader):
             raise InputError(message, hint="the file is truncated, or an unquoted field contains a quote")
 
     def _misfit(self, row: Any) -> Any:
-        """Registers the next record as bad; returns a batch with one empty row instead of the record."""
+        """Adds the next record, `row`, to the bad rows; returns a batch of one empty row to read in its place."""
         number = 1 + self._num_read_rows
         reason = f"expected {row.expected_columns} fields, found {row.actual_columns}"
         self._bad_rows[number] = NumberedRecord(number, UnusableLineError(reason), row.text.encode())
@@ -123,7 +123,7 @@ class DelimitedReader(TableReader):
 
 
 class _SentinelText(io.RawIOBase):
-    """The text of a stream followed by the invalid row `end`: if pyarrow does not report that row, a quote is open."""
+    """The text of a stream, then `end`, an invalid row. If pyarrow does not report this row, a quote is still open."""
 
     def __init__(self, stream: SliceStream) -> None:
         self.end = b""

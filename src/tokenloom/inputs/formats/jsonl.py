@@ -1,7 +1,7 @@
 """Reads JSON lines: an object per line, with texts under some of its keys.
 
 A native kernel extracts the texts of ordinary lines without Python objects, and Python parses the few unusual lines of
-a block. If many lines are unusual, `orjson` parses the whole block; record by record only if a line is bad.
+a block. If many lines are unusual, `orjson` parses the whole block. If it fails, the block is parsed record by record.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _between(column: Utf8Texts, others: Texts, num_before: NDArray[np.int64]) ->
 
 
 def _columns(lines: list[bytes], keys: Sequence[str], loads: Any) -> list[list[Any]]:
-    """Parses lines to one list of values per key; frees each record at once, which doubles the speed of short texts."""
+    """Parses lines into one list of values per key; frees each record at once, which doubles speed for short texts."""
     if len(keys) == 1 and "." not in keys[0]:
         [key] = keys
         return [[loads(line)[key] for line in lines]]
