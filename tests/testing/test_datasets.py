@@ -116,7 +116,7 @@ def test_two_methods_are_enough():
         "ThreadLoader yields the samples",
     ]
     assert report.skipped["`sample` returns the sample as arrays"] == "Rows has no `sample`"
-    assert str(report).splitlines()[:2] == ["Rows: 8 checks passed, 10 skipped", "  passed   it has samples"]
+    assert str(report).splitlines()[:2] == ["Rows: 8 checks passed, 10 skipped", "  passed   the dataset has samples"]
 
 
 def test_samples_may_be_tuples_texts_and_tensors():
@@ -151,7 +151,7 @@ class OtherCopies(Rows):
 
 LENGTHS = dict.fromkeys(("lengths", "padded_lengths"), lambda self, positions: np.full(len(positions), 4))
 WRONG = [
-    (Rows(0), "Rows fails the check that it has samples: expected at least one sample, found 0"),
+    (Rows(0), "Rows fails the check that the dataset has samples: expected at least one sample, found 0"),
     (
         changed(__getitem__=forgets),
         "a sample is the same on every access: expected np.float32(79.0) as `dataset[19]['row'][2]`",

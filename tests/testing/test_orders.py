@@ -139,7 +139,7 @@ class Nameless(InFileOrder):
 @pytest.mark.parametrize(
     ("order", "message"),
     [
-        (InFileOrder(num_samples=0), "InFileOrder fails the check that it has samples: expected at least one sample"),
+        (InFileOrder(num_samples=0), "InFileOrder fails the check that the order has samples: expected at least one"),
         (
             types.SimpleNamespace(num_samples=3, is_built=True),
             "expected the methods of `SpanOrder` or `BlendOrder`",

@@ -22,7 +22,7 @@ class CheckReport:
     Attributes:
         name: class name of the checked object.
         passed: a description of each passed check.
-        skipped: a description of each skipped check, and the reason, such as a missing optional method.
+        skipped: {description: reason} of each skipped check; a reason is, for example, a missing optional method.
     """
 
     name: str

@@ -35,15 +35,15 @@ _MEMBER_ATTRIBUTES = ("spans", "lengths", "padded_lengths")
 
 
 def check_dataset(dataset: Any, *, num_samples: int = 8, num_workers: int = 2) -> CheckReport:
-    """Checks that a dataset meets the requirements of loaders and blends; skips interfaces that the dataset lacks.
+    """Checks that a dataset meets the requirements of loaders and blends; skips checks of methods that it lacks.
 
-    `dataset[k]` defines sample k. Sample k must be the same on every access and through every other interface:
-    `sample`, `batch`, preallocated arrays, worker processes, threads, blends and a pickled copy.
+    `dataset[k]` defines sample k. All other ways to sample k must give the same data: a second access, `sample`,
+    `batch`, preallocated arrays, worker processes, threads, blends and a pickled copy.
 
     Example:
         >>> report = check_dataset([{"square": np.array([k**2])} for k in range(10)], num_workers=0)
         >>> report.passed[:2]
-        ('it has samples', 'a sample is the same on every access')
+        ('the dataset has samples', 'a sample is the same on every access')
 
     Args:
         dataset: an object with `__len__` and `__getitem__`, and at least one sample.
@@ -51,7 +51,7 @@ def check_dataset(dataset: Any, *, num_samples: int = 8, num_workers: int = 2) -
         num_workers: number of worker processes of torch's DataLoader; 0 skips the check of worker processes.
 
     Raises:
-        ConformanceError: an interface returns another sample than `dataset[k]`, or the dataset is empty.
+        ConformanceError: one of these ways gives other data than `dataset[k]`, or the dataset is empty.
     """
     return run_checks(type(dataset).__name__, _DatasetChecks(dataset, num_samples, num_workers))
 
@@ -64,7 +64,7 @@ class _DatasetChecks:
         self._samples: dict[int, Any] = {}
 
     def has_samples(self) -> None:
-        """it has samples"""
+        """the dataset has samples"""
         count = len(self._dataset)
         require(count > 0, "at least one sample", count)
         chosen = spread_evenly(count, max(self._num_chosen, 1))
@@ -228,13 +228,13 @@ class _DatasetChecks:
                 skip(f"{name} has no `{attribute}`")
 
     def _without(self, attribute: str) -> str | None:
-        """Returns the class name of the dataset or blend member that lacks an attribute; None if none lacks it."""
+        """Returns the class name of the dataset (or of one in a blend) without an attribute; None if all have it."""
         is_of_members = attribute in _MEMBER_ATTRIBUTES and isinstance(self._dataset, BlendedDataset)
         owners = self._dataset.datasets if is_of_members else [self._dataset]
         return next((type(owner).__name__ for owner in owners if not hasattr(owner, attribute)), None)
 
     def _shuffled(self) -> list[int]:
-        """Returns the chosen positions in descending order, then the first of them again."""
+        """Returns the chosen positions in descending order, then the largest position again."""
         backwards = list(reversed(self._samples))
         return [*backwards, backwards[0]]
 

@@ -48,7 +48,7 @@ class _OrderChecks:
         self._positions: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
     def has_samples(self) -> None:
-        """it has samples"""
+        """the order has samples"""
         count = self._order.num_samples
         require(count > 0, "at least one sample", count)
         self._positions = spread_evenly(count, max(self._num_chosen, 1))
@@ -57,7 +57,7 @@ class _OrderChecks:
         require(isinstance(self._order.is_built, bool), "a bool as `is_built`", repr(self._order.is_built))
 
     def has_identity(self) -> None:
-        """its identity does not change"""
+        """the identity of the order does not change"""
         identity = self._order.identity
         require(isinstance(identity, str) and bool(identity), "a non-empty string as `identity`", repr(identity))
         self._read(self._order, self._positions)
@@ -159,7 +159,7 @@ class _OrderChecks:
             skip(f"{type(self._order).__name__} has no `{method}`")
 
     def _read(self, order: Any, positions: NDArray[np.int64]) -> list[list[Any]]:
-        """Returns, for each position, the columns of its spans and its located dataset and sample."""
+        """Returns a list per position: the columns of its spans, then its dataset and sample, if the order has them."""
         found: list[list[Any]] = [[] for _ in positions]
         if isinstance(order, SpanOrder):
             batch = order.spans(positions, keep_empty=False)

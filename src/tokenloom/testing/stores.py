@@ -141,7 +141,7 @@ class _StoreChecks:
         require(dict(found) == expected, f"{expected} of `objects`", found)
 
     def _tree(self, name: str) -> ObjectAddress:
-        """Writes objects into a folder, into subfolders, and into a folder whose name extends the first one's."""
+        """Writes objects into a folder, its subfolders, and a folder with `-not` after its name; returns the first."""
         for key in _TREE:
             self._put(f"{name}/{key}", key.encode())
         self._put(f"{name}-not/a", b"beside")
