@@ -1,4 +1,4 @@
-"""Blended datasets."""
+"""Blended datasets, and their order as arrays: equal to the reference's, or mixed within blocks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.support import equal_samples, make_config, random_documents, write_corpus
 
+from tokenloom.blending.array_order import ArrayBlendOrder
 from tokenloom.blending.blended import BlendedDataset
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.datasets.base import MegatronDataset
@@ -18,6 +19,7 @@ from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, IndexCacheError
 from tokenloom.loading.loader import build_dataloader
 from tokenloom.loading.samplers import MegatronPretrainingSampler
+from tokenloom.order import ArrayStore
 
 
 class Numbers(MegatronDataset):
@@ -200,3 +202,52 @@ def test_a_class_of_ones_own_is_split_sized_and_blended():
     sampler = MegatronPretrainingSampler(6, 0, 3, data_parallel_rank=0, data_parallel_size=1)
     batches = [(batch["dataset_id"].tolist(), batch["number"].tolist()) for batch in build_dataloader(train, sampler)]
     assert batches == [([0, 1, 0], [0, 0, 1]), ([1, 0, 1], [1, 2, 0])]
+
+
+# --- the order as arrays --------------------------------------------------------------------------------------------
+def arrays(weights, size, **more):
+    order = ArrayBlendOrder(
+        [range(size)] * len(weights),
+        [str(weight) for weight in weights],
+        [weight / sum(weights) for weight in weights],
+        size,
+        split="train",
+        store=ArrayStore(cache=None, description="", name="a blend"),
+        **more,
+    )
+    return order.arrays["dataset_index"], order.arrays["dataset_sample_index"]
+
+
+def test_each_block_holds_what_it_held_at_other_places():
+    numbers, samples = arrays([3, 2, 1], 1000)
+    mixed_numbers, mixed_samples = arrays([3, 2, 1], 1000, mixing_block=64, seed=5)
+    for start in range(0, 1000, 64):
+        part = slice(start, start + 64)
+        before = sorted(zip(numbers[part].tolist(), samples[part].tolist(), strict=True))
+        after = sorted(zip(mixed_numbers[part].tolist(), mixed_samples[part].tolist(), strict=True))
+        assert after == before
+    assert (mixed_numbers != numbers).mean() > 0.3
+
+
+def test_it_is_a_function_of_seed_and_block():
+    first = arrays([1, 1], 256, mixing_block=64, seed=5)
+    longer = arrays([1, 1], 512, mixing_block=64, seed=5)
+    assert [each[:256].tolist() for each in longer] == [each.tolist() for each in first]
+    assert first[0].tolist() != arrays([1, 1], 256, mixing_block=64, seed=6)[0].tolist()
+    assert first[0][:16].tolist() == [1, 0, 0, 1, 1, 1, 0, 1, 1, 0, 1, 0, 1, 0, 0, 1]  # must not change
+
+
+def test_the_setting_has_a_cache_of_its_own_and_changes_no_dataset(tmp_path, rng):
+    prefixes = [write_corpus(tmp_path / name, [rng.integers(0, 90, size=400)]) for name in ("a", "b")]
+    blends = {}
+    for block in (1, 32):
+        changes = {"blend": (prefixes, [1.0, 1.0]), "split": "1,0,0", "path_to_cache": str(tmp_path / "cache")}
+        config = make_config(None, **changes, mixing_block=block)
+        blends[block] = BlendedMegatronDatasetBuilder(GPTDataset, [160, None, None], lambda: True, config).build()[0]
+    assert blends[1].unique_description_hash != blends[32].unique_description_hash
+    assert "mixing_block" not in blends[1].unique_description
+    for facts in (
+        lambda blend: [each.unique_description for each in blend.datasets],
+        lambda blend: sorted(blend.batch(range(160))["tokens"].tolist()),
+    ):
+        assert facts(blends[1]) == facts(blends[32])

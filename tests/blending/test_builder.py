@@ -1,19 +1,31 @@
-"""Datasets for train, valid and test, built from a configuration."""
+"""Datasets for train, valid and test, built from a configuration; thousands of them, or opened later."""
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
-from tests.support import make_config, write_corpus
+import torch
+from tests.support import assert_same, make_config, write_corpus
 
+import tokenloom
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder, describe_settings
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.mock import MockGPTDataset
 from tokenloom.datasets.splits import Split
-from tokenloom.errors import ConfigError, ShortDatasetWarning
+from tokenloom.errors import ConfigError, DatasetNotFoundError, IndexCacheError, ShortDatasetWarning
+from tokenloom.indexed.prefixes import sequence_counts
+from tokenloom.loading.thread_loader import ThreadLoader
+from tokenloom.megatron.core.datasets import gpt_dataset
+from tokenloom.megatron.core.datasets.blended_megatron_dataset_builder import (
+    BlendedMegatronDatasetBuilder as ReferenceBuilder,
+)
 
 
 def build(config, sizes=(None, None, None), *, cls=GPTDataset, here=True):
@@ -165,3 +177,119 @@ def test_settings_of_ours_count_and_those_of_a_user_that_decide_no_samples_do_no
     found = describe_settings(GPTDataset, [5, None, None], config)
     assert (found["sequence_length"], found["blend"], found["sizes"]) == ("7", '[ "books" ]', "[5, None, None]")
     assert not {"colour", "mmap_bin_files"} & set(found)
+
+
+# --- thousands of datasets in a process that may open few files -----------------------------------------------------
+MANY = """
+import os, resource, sys
+import numpy as np
+import tokenloom
+from tests.support import make_config
+from tokenloom.indexed.layout import Header
+
+folder, count, mmap_bin_files = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "mapped"
+resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300))
+lengths, pointers = np.full(6, 30, dtype=np.int32), np.arange(6, dtype=np.int64) * 60
+index = Header(dtype_code=8, num_sequences=6, num_boundaries=7).pack()
+index += lengths.tobytes() + pointers.tobytes() + np.arange(7, dtype=np.int64).tobytes()
+for number in range(count):
+    with open(f"{folder}/{number}.idx", "wb") as stream:
+        stream.write(index)
+    with open(f"{folder}/{number}.bin", "wb") as stream:
+        stream.write(np.full(180, number, dtype=np.uint16).tobytes())
+config = make_config(
+    None,
+    sequence_length=16,
+    path_to_cache=f"{folder}/cache",
+    mmap_bin_files=mmap_bin_files,
+    blend_per_split=[([f"{folder}/{number}" for number in range(count)], [1.0] * count), None, None],
+)
+for _ in range(2):  # cold, warm
+    sizes = [2 * count, None, None]
+    train = tokenloom.BlendedMegatronDatasetBuilder(tokenloom.GPTDataset, sizes, lambda: True, config).build()[0]
+    for position in range(count):
+        sample = train.sample(position)
+        assert sample["tokens"].tolist() == [int(sample["dataset_id"])] * 16
+mappings = sum(folder in line for line in open("/proc/self/maps"))
+print(len(train), len(os.listdir("/proc/self/fd")) < 300, mappings <= 2 * count + 2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("count", "mode"), [(400, "mapped"), (400, "positional"), pytest.param(2000, "mapped", marks=pytest.mark.slow)]
+)
+def test_more_datasets_than_files_may_be_open(tmp_path, count, mode):
+    done = subprocess.run(
+        [sys.executable, "-c", MANY, str(tmp_path), str(count), mode],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.stderr == ""
+    assert done.stdout == f"{2 * count} True True\n"
+
+
+# --- with recorded counts and caches a build opens no data files: they are moved away meanwhile ---------------------
+KINDS = {
+    "plain": (tokenloom.BlendedMegatronDatasetBuilder, tokenloom.GPTDataset, tokenloom.GPTDatasetConfig),
+    "reference": (ReferenceBuilder, gpt_dataset.GPTDataset, gpt_dataset.GPTDatasetConfig),
+}
+WEIGHTS = [3.0, 2.0, 1.0]
+
+
+@pytest.fixture(params=KINDS)
+def build_later(request, tmp_path):
+    """Builds the train and valid datasets of a blend; the first call writes the caches."""
+    (tmp_path / "data").mkdir()
+    corpora = [[[10 * n + i] * (7 + i) for i in range(12)] for n in range(1, 4)]
+    prefixes = [write_corpus(tmp_path / "data" / f"p{n}", corpus) for n, corpus in enumerate(corpora)]
+    builder, cls, config_class = KINDS[request.param]
+
+    def build_later(sizes=(30, 8, 0), weights=WEIGHTS, **changes):
+        blends = [(prefixes, weights), (prefixes[::-1], WEIGHTS), None]
+        folder = str(tmp_path / "cache")
+        config = make_config(None, kind=config_class, blend_per_split=blends, path_to_cache=folder, **changes)
+        return builder(cls, list(sizes), lambda: True, config).build()[:2]
+
+    build_later.counts = sequence_counts(prefixes)
+    build_later.folder = tmp_path / "data"
+    return build_later
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+def test_no_data_are_opened_before_the_first_sample(build_later, deferred):
+    expected = [[each.sample(k) for k in range(len(each))] for each in build_later()]
+    build_later.folder.rename(build_later.folder.with_name("elsewhere"))
+    datasets = build_later(
+        fast_cache_load=True, defer_npy_index_mmap=deferred, sequences_per_dataset=build_later.counts
+    )
+    assert [len(each) for each in datasets] == [len(samples) for samples in expected]
+    loaders = [torch.utils.data.DataLoader(each, batch_size=5) for each in datasets]
+    threads = [ThreadLoader(each, [list(range(len(each)))], reuse_after=1) for each in datasets]
+    again = [pickle.loads(pickle.dumps(each)) for each in datasets]
+    with pytest.raises(DatasetNotFoundError):
+        datasets[0].sample(0)
+    build_later.folder.with_name("elsewhere").rename(build_later.folder)
+    for opened in (datasets, again):
+        for each, samples in zip(opened, expected, strict=True):
+            assert_same([each.sample(k) for k in range(len(each))], samples)
+    for loader, ways, samples in zip(loaders, threads, expected, strict=True):
+        wanted = [sample["tokens"].tolist() for sample in samples]
+        assert [row.tolist() for batch in loader for row in batch["tokens"]] == wanted
+        assert next(iter(ways))["tokens"].tolist() == wanted
+
+
+def test_only_what_a_sample_needs_is_opened(build_later):
+    build_later()
+    train, valid = build_later(fast_cache_load=True, sequences_per_dataset=build_later.counts)
+    train.sample(0)
+    number = train.locate(0)[0]
+    assert [each.dataset.is_open for each in train.datasets] == [n == number for n in range(3)]
+    other = valid.datasets[2 - number]  # a split may share a file that is already open
+    assert other.dataset is train.datasets[number].dataset
+    assert len(other) > 0
+
+
+def test_a_cache_that_is_not_there_is_told_at_the_start(build_later):
+    with pytest.raises(IndexCacheError):
+        build_later(fast_cache_load=True, sequences_per_dataset=build_later.counts)

@@ -1,31 +1,103 @@
-"""Plans of a build: their counts and problems equal those of the build."""
+"""Plans of a build: what it requests from each dataset, and counts and problems equal to those of the build."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.rendering.cards import tables_of, text_of
 from tests.support import make_config, write_corpus
 
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.blending.plan import plan_build
+from tokenloom.blending.quota import blend_counts, normalize, quotas, sufficient_surplus, target_sizes, with_surplus
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError, DatasetFormatError, OversampledError, ShortDatasetWarning
 from tokenloom.indexed.layout import HEADER_BYTES
 
+PREFIXES = ["a", "b", "c"]
 
+
+def test_weights_become_shares_and_sizes():
+    assert normalize([1, 2, 1]) == [0.25, 0.5, 0.25]
+    assert target_sizes([0.25, 0.5, 0.25], 10) == [3, 5, 3]
+    assert [with_surplus(target, 0.005) for target in target_sizes([0.25, 0.5, 0.25], 1000)] == [252, 503, 252]
+    assert blend_counts([1, 2, 1], 0).tolist() == [0, 0, 0]
+    assert blend_counts([1, 2, 1], 0).dtype == blend_counts([1, 2, 1], 8).dtype == np.int64
+    assert blend_counts([1, 2, 1], 8).tolist() == [2, 4, 2]
+
+
+@given(
+    weights=st.lists(st.floats(1e-9, 1.0), min_size=1, max_size=50),
+    size=st.integers(1, 3000),
+    surplus=st.sampled_from([0.0, 0.005, 1.5]),
+)
+def test_what_is_built_covers_what_is_meant(weights, size, surplus):
+    shares = normalize(weights)
+    targets = target_sizes(shares, size)
+    assert size <= sum(targets) <= size + len(weights)
+    assert all(with_surplus(target, surplus) >= target for target in targets)
+    assert all(
+        with_surplus(each, sufficient_surplus(each, more)) == more for each in targets for more in (each + 1, 9 * each)
+    )
+    assert blend_counts(shares, sum(targets)).sum() == sum(targets)
+
+
+def kinds(sizes=(10, 10, 10), **settings):
+    return [quota and (quota.kind, quota.num_samples) for quota in quotas(make_config(None, **settings), sizes)]
+
+
+def test_every_case_of_the_table():
+    one, three = ["a"], PREFIXES
+    assert kinds((5, None, 0), blend=(one, None), split="1,1,1") == [
+        ("single", (5,)),
+        ("single", (None,)),
+        ("single", (0,)),
+    ]
+    assert kinds(blend=(one, [2.0]), split="1")[0] == ("weighted", (11,))
+    assert kinds(blend=(three, [2.0, 1.0, 1.0]), split="1,1,0") == [("weighted", (6, 4, 4))] * 2 + [None]
+    assert kinds(blend=(three, None), split="1")[0] == ("proportional", (None, None, None))
+    assert kinds(blend_per_split=[(one, [2.0]), None, (three, None)]) == [
+        ("single", (10,)),
+        None,
+        ("proportional", (None, None, None)),
+    ]
+    lists = kinds(blend_per_split=[(three, None)] * 3, multiple_validation_sets=True)
+    assert lists[1] == ("list", (10, 10, 10))
+    assert lists[0][0] == lists[2][0] == "proportional"
+    several = {"blend_per_split": [(three, None)] * 3, "multiple_validation_sets": True, "full_validation": True}
+    full = kinds((10, None, 10), **several)
+    assert full[1] == ("list", (None, None, None))
+    assert kinds() == [("single", (10,))] * 3  # mock data
+
+
+@pytest.mark.parametrize("weights", [[1e-320, 1e5, 1.0], [1e308, 1e308, 1e308]])
+def test_weights_that_vanish_are_refused(weights):
+    with pytest.raises(ConfigError, match=r"^weight .* of `a` \(train\): too small compared with the sum, ") as caught:
+        quotas(make_config(None, blend=(PREFIXES, weights), split="1"), [10, None, None])
+    assert caught.value.hint == "remove the dataset, or use weights of similar magnitude"
+
+
+def test_negative_sizes_are_refused():
+    with pytest.raises(ConfigError, match=r"^the size for valid: must be 0 or more, got -1$"):
+        quotas(make_config("a"), [1, -1, 1])
+
+
+# --- plans ----------------------------------------------------------------------------------------------------------
 def build(config, sizes):
     return BlendedMegatronDatasetBuilder(GPTDataset, sizes, lambda: True, config).build()
 
 
-def corpus(folder, name, *lengths):
+def write_lengths(folder, name, *lengths):
     return write_corpus(folder / name, [[1] * length for length in lengths])
 
 
 @pytest.fixture
 def two(tmp_path):
     """Two pairs of ten documents, with 100 and 300 tokens."""
-    return [corpus(tmp_path, "small", *[10] * 10), corpus(tmp_path, "large", *[30] * 10)]
+    return [write_lengths(tmp_path, "small", *[10] * 10), write_lengths(tmp_path, "large", *[30] * 10)]
 
 
 def test_a_weighted_blend(two):
@@ -57,7 +129,7 @@ def test_a_blend_without_weights_takes_one_epoch_of_each(two):
 
 
 def test_a_dataset_that_runs_short_is_found_before_the_build(tmp_path):
-    prefixes = [corpus(tmp_path, name, 5) for name in "abc"]
+    prefixes = [write_lengths(tmp_path, name, 5) for name in "abc"]
     blend = (prefixes, [7.0, 2.0, 1.0])
     config, sizes = make_config(None, blend=blend, split="1", mid_level_dataset_surplus=0.0), [1, None, None]
     plan = plan_build(config, sizes)
@@ -85,7 +157,7 @@ def test_a_dataset_that_runs_short_is_found_before_the_build(tmp_path):
 
 @pytest.mark.filterwarnings("ignore::tokenloom.ShortDatasetWarning")
 def test_datasets_without_samples_are_problems(tmp_path, two):
-    empty = corpus(tmp_path, "empty", 2)
+    empty = write_lengths(tmp_path, "empty", 2)
     config = make_config(None, blend=([*two, empty], None), split="1")
     for size in (None, 10):
         plan = plan_build(config, [size, None, None])
@@ -95,7 +167,7 @@ def test_datasets_without_samples_are_problems(tmp_path, two):
         assert plan.surplus is None
         with pytest.raises(ConfigError, match="must be finite and above 0"):
             build(config, [size, None, None])
-    nothing = corpus(tmp_path, "nothing", 0)
+    nothing = write_lengths(tmp_path, "nothing", 0)
     config = make_config(None, blend=([*two, nothing], [1.0, 1.0, 1.0]), split="1")
     (problem,) = plan_build(config, [30, None, None]).problems
     assert (problem.name, problem.owed, problem.available) == (nothing, 10, 0)
@@ -104,7 +176,7 @@ def test_datasets_without_samples_are_problems(tmp_path, two):
 
 
 def test_of_a_dataset_that_is_owed_nothing_and_holds_nothing_no_epoch_is_built(tmp_path, two):
-    blend = [*two, corpus(tmp_path, "nothing", 0), corpus(tmp_path, "more", 30)], [25.0, 6.0, 3.0, 26.0]
+    blend = [*two, write_lengths(tmp_path, "nothing", 0), write_lengths(tmp_path, "more", 30)], [25.0, 6.0, 3.0, 26.0]
     plan = plan_build(make_config(None, blend=blend, split="1", extend_short_datasets=True), [1, None, None])
     found = [(each.num_samples_owed, each.num_epochs_built) for each in plan.splits[0].datasets]
     assert found == [(1, 1), (1, 1), (0, 0), (2, 1)]
@@ -175,7 +247,7 @@ def draw_blend(rng, prefixes):
 def test_random_builds_do_what_their_plan_said(tmp_path, seed, turn):
     rng = np.random.default_rng([seed, turn])
     prefixes = [
-        corpus(tmp_path, f"p{number}", *rng.integers(0, 40, size=int(rng.integers(1, 40))).tolist())
+        write_lengths(tmp_path, f"p{number}", *rng.integers(0, 40, size=int(rng.integers(1, 40))).tolist())
         for number in range(6)
     ]
     settings = {
@@ -210,3 +282,30 @@ def fails_the_build(plan, problem):
     """Returns whether a problem is an error; for an empty epoch the build only warns."""
     split = plan.splits[problem.split.value]
     return split.kind not in ("single", "list") or split.size is not None
+
+
+# --- notebook cards -------------------------------------------------------------------------------------------------
+def corpora(folder, count):
+    """Writes pairs of 1, 2, 3, ... documents of ten tokens; returns their prefixes."""
+    return [write_corpus(folder / f"s{number}", [[1] * 10] * (number + 1)) for number in range(count)]
+
+
+def test_a_blend_shows_its_shares(tmp_path):
+    config = make_config(None, blend=(corpora(tmp_path, 2), [3.0, 1.0]), split="1,0,0")
+    blend = BlendedMegatronDatasetBuilder(GPTDataset, [8, 0, 0], lambda: True, config).build()[0]
+    facts, members = tables_of(blend._repr_html_())
+    assert facts == [["split", "train"], ["samples", "8"], ["class", "GPTDataset"], ["sequence length", "4"]]
+    assert [share for _, share in members] == ["share", "75.000%", "25.000%"]
+
+
+def test_a_plan_shows_each_split_and_what_is_wrong(tmp_path):
+    config = make_config(None, blend=(corpora(tmp_path, 2), [3.0, 1.0]), split="50,50,0", mid_level_dataset_surplus=0.0)
+    plan = plan_build(config, [40, 10, None])
+    facts, train, valid = tables_of(plan._repr_html_())
+    assert facts[0] == ["sequence length", "4"]
+    assert facts[3:5] == [["train samples", "40"], ["valid samples", "11"]]
+    assert train[0][2:6] == ["weight", "share", "samples", "epochs"]
+    assert [row[2:5] for row in train[1:]] == [["3", "75.00%", "30"], ["1", "25.00%", "10"]]
+    assert len(valid) == 3
+    assert plan.problems
+    assert text_of(plan._repr_html_()).count(" samples needed, ") == len(plan.problems)
