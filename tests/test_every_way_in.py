@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 
 from tests.forking import fork_result, threads_calling
-from tests.run.changed_runs import changed_run
-from tests.run.folders import HEAD
+from tests.run.folders import HEAD, changed_run
 from tests.support import make_config, random_documents, write_corpus
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.datasets.gpt import GPTDataset

@@ -1,14 +1,19 @@
-"""Runs on disk: pairs of unique tokens, and a `run.toml` beside them."""
+"""Runs on disk, in either order: pairs of unique tokens, and a `run.toml` beside them."""
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+from tests.cli.runs import RUN, write_run
 from tests.datasets.conversations import ANSWER, PROMPT, conversation, write_conversations
+from tests.run.data import write_source
 from tests.support import StandInTokenizer
 
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
+from tokenloom.run.amend import Amendment, amend_run
+from tokenloom.run.locking import lock_run
 from tokenloom.run.run import Run
 
 HEAD = "order = 1\nseed = 1234\n"
@@ -72,3 +77,58 @@ def chat_run(folder, kind: str, stages: str = STAGE, *, head: str = HEAD, sample
     path = write_toml(folder, stages, head=head + f'dataset = "{kind}"\n' + samples)
     cache = {"path_to_cache": folder} if "megatron" in head else {}
     return Run.open(path, tokenizer=StandInTokenizer(pad=7), **cache)
+
+
+CHANGED_SOURCES = '[sources]\nweb = { data = "web-*", holdout = "10%" }\ncode = "code"\n'
+CHANGED_STAGE = "[[stages]]\nsequence_length = 16\nsamples = 500\nweights = { web = 3, code = 1 }\n"
+
+
+def start(folder: Path, text: str = RUN) -> Path:
+    path = write_run(folder, text)
+    lock_run(path)
+    return path
+
+
+def shares(**weights: int) -> tuple[tuple[str, Fraction], ...]:
+    return tuple((name, Fraction(weight)) for name, weight in weights.items())
+
+
+def changed_run(folder: Path, rng: np.random.Generator, *, head: str = HEAD, num_changes: int = 4) -> Run:
+    """Returns a run of some 500 positions over pairs of 120 to 250 documents, changed at random positions."""
+    run = make_run(folder, CHANGED_STAGE, head=head, sources=CHANGED_SOURCES)
+    positions = sorted({int(position) for position in rng.integers(5, 480, size=num_changes)})
+    for number, position in enumerate(positions):
+        if run.num_samples is None or position > run.num_samples - 5:  # longer samples are fewer
+            break
+        kind = rng.choice(["weights", "length", "growth", "denied"])
+        weights = (("web", Fraction(int(rng.integers(1, 9)))), ("code", Fraction(int(rng.integers(0, 3)))))
+        amendment = Amendment(position=position, weights=weights)
+        if kind == "length":
+            amendment = Amendment(position=position, sequence_length=int(rng.choice([8, 16, 24, 32, 40])))
+        elif kind == "growth":
+            write_pair(folder / f"web-{5 + number}", 70, first=10**6 * (number + 1), seed=number)
+            amendment = Amendment(position=position, grows=True)
+        elif kind == "denied":
+            (folder / f"denied-{number}").write_text("".join(f"web:{each}\n" for each in rng.integers(0, 250, size=20)))
+            amendment = Amendment(position=position, denied=str(folder / f"denied-{number}"))
+        amend_run(folder / "run.toml", amendment)
+        run = Run.open(folder / "run.toml")
+    return run
+
+
+MEGATRON_SOURCES = 'web = "web"\ncode = "code"\n'
+MEGATRON_STAGE = "sequence_length = 16\nsamples = 300\nweights = { web = 0.7, code = 0.3 }\n"
+MEGATRON_LENGTHS = {"web": range(20, 60), "code": range(5, 95, 3), "news": (400, 30, 170)}
+
+
+def make_megatron(folder: Path, *, sources=MEGATRON_SOURCES, stage=MEGATRON_STAGE, seed=1234, head="") -> Path:
+    for name, lengths in MEGATRON_LENGTHS.items():
+        if not (folder / f"{name}.bin").exists():
+            write_source(folder / name, *lengths)
+    path = folder / "run.toml"
+    path.write_text(f'order = "megatron"\nseed = {seed}\n{head}[sources]\n{sources}[[stages]]\n{stage}')
+    return path
+
+
+def opened(path, **options):
+    return Run.open(path, tokenizer=StandInTokenizer(), **options)

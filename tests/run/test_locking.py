@@ -1,16 +1,38 @@
-"""Locking again: what is consumed stays, whatever is edited, or nothing is written."""
+"""`run.lock`: what is consumed stays, or nothing is written; the file comes back as it was written, or not at all."""
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import json
+import os
 import re
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.faults import dies_at
 from tests.run.folders import HEAD, SOURCES, STAGE, make_run, texts, write_pair, write_toml
+from tests.run.small_runs import make_lock, make_pair, random_locks, source_of
 
 from tokenloom.errors import ConfigError, DatasetNotFoundError
+from tokenloom.run.lock import (
+    LockedDenial,
+    LockedPair,
+    LockedSegment,
+    LockedSource,
+    LockedTokenizer,
+    RunLock,
+    lock_bytes,
+    parse_lock,
+    read_lock,
+    read_lock_if_there,
+    write_lock,
+)
 from tokenloom.run.locking import lock_run
 from tokenloom.run.run import Run
 
@@ -126,3 +148,241 @@ def test_a_start_imports_nothing_that_only_locking_needs(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
+
+
+# --- the file -------------------------------------------------------------------------------------------------------
+HINT = "remove it and run `tokenloom run lock`"
+
+
+def full_lock(folder):
+    web = LockedSource(
+        name="web",
+        max_passes=4,
+        pairs=(
+            make_pair(f"{folder}/data/web-0", tokens_crc32=0, index_crc32=255, fingerprint="f", held_blocks=1),
+            make_pair("s3://corpus/web-1", held_documents=2, held_tokens=20, packs=((4, 30), (8, 14)), since=100),
+        ),
+    )
+    return make_lock(
+        web,
+        source_of("code", "/elsewhere/code"),
+        dataset="fim",
+        samples={"eod_mask_loss": True, "fim_rate": 0.5},
+        tokenizer=LockedTokenizer(name="tokenizer.json", fingerprint="f", eod=0, pad=None, vocab_size=100),
+        segments=(
+            LockedSegment(
+                stage="main", start=0, num_samples=100, mixed_as=200, sequence_length=4, weights=((0, 8), (1, 2))
+            ),
+            LockedSegment(stage="main", start=100, num_samples=None, sequence_length=8, weights=((1, 1),)),
+        ),
+        denials=(LockedDenial(start=7, documents=((0, (1, 5)), (1, (2,)))),),
+        consumed=50,
+    )
+
+
+def test_the_file_of_a_lock(tmp_path):
+    path = str(tmp_path / "run.lock")
+    write_lock(path, full_lock(tmp_path))
+    lines = (tmp_path / "run.lock").read_text().splitlines()
+    digest = hashlib.sha256("".join(f"{line}\n" for line in lines[1:]).encode()).hexdigest()
+    assert lines == [
+        f'{{"format": "tokenloom run lock", "version": 1, "sha256": "{digest}",',
+        f'"settings_sha256": "{"0" * 64}",',
+        '"content_sha256": "",',
+        '"order": 1,',
+        '"seed": 1234,',
+        '"documents": "shuffled",',
+        '"windows": "concat",',
+        '"mixing_block": 1024,',
+        '"dataset": "fim",',
+        '"samples": {"eod_mask_loss": true, "fim_rate": 0.5},',
+        '"tokenizer": {"name": "tokenizer.json", "fingerprint": "f", "eod": 0, "pad": null, "vocab_size": 100},',
+        '"consumed": 50,',
+        '"sources": [',
+        '{"name": "web", "max_passes": 4, "pairs": [',
+        '{"prefix": "data/web-0", "num_documents": 10, "num_tokens": 100, "dtype": "uint16", "idx_bytes": 242, '
+        '"index_start_crc32": "deadbeef", "tokens_crc32": "00000000", "index_crc32": "000000ff", "fingerprint": "f", '
+        '"held_blocks": 1},',
+        '{"prefix": "s3://corpus/web-1", "num_documents": 10, "num_tokens": 100, "dtype": "uint16", "idx_bytes": 242, '
+        '"index_start_crc32": "deadbeef", "held_documents": 2, "held_tokens": 20, "packs": [[4, 30], [8, 14]], '
+        '"since": 100}',
+        "]},",
+        '{"name": "code", "max_passes": null, "pairs": [',
+        '{"prefix": "/elsewhere/code", "num_documents": 10, "num_tokens": 100, "dtype": "uint16", "idx_bytes": 242, '
+        '"index_start_crc32": "deadbeef"}',
+        "]}",
+        "],",
+        '"segments": [',
+        '{"stage": "main", "start": 0, "num_samples": 100, "mixed_as": 200, "sequence_length": 4, '
+        '"weights": [[0, 8], [1, 2]]},',
+        '{"stage": "main", "start": 100, "num_samples": null, "mixed_as": null, "sequence_length": 8, '
+        '"weights": [[1, 1]]}',
+        "],",
+        '"denials": [',
+        '{"start": 7, "documents": [[0, [1, 5]], [1, [2]]]}',
+        "]}",
+    ]
+    assert json.loads("\n".join(lines))["consumed"] == 50
+    assert read_lock(path) == full_lock(tmp_path)
+
+
+def test_a_lock_in_the_working_directory_names_pairs_from_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lock = make_lock(source_of("web", "data/web"))
+    write_lock("run.lock", lock)
+    assert read_lock("run.lock") == lock
+    assert read_lock(f"{tmp_path}/run.lock").sources[0].pairs[0].prefix == f"{tmp_path}/data/web"
+
+
+def test_a_lock_in_object_storage(bucket):
+    folder = f"s3://{bucket.name}"
+    lock = make_lock(source_of("web", f"{folder}/data/web", "s3://elsewhere/web"))
+    write_lock(f"{folder}/run.lock", lock)
+    assert read_lock(f"{folder}/run.lock") == lock
+    assert read_lock_if_there(f"{folder}/other.lock") is None
+    with pytest.raises(ConfigError, match="cannot refer to the local pair `data/web`"):
+        write_lock(f"{folder}/run.lock", make_lock(source_of("web", "data/web")))
+
+
+def test_no_secret_is_written(tmp_path):
+    tokenizer = LockedTokenizer(name="https://host/t.json?sig=secret", fingerprint="f", eod=0, pad=0, vocab_size=9)
+    data = lock_bytes(make_lock(tokenizer=tokenizer), path="run.lock")
+    assert b"https://host/t.json" in data
+    assert b"secret" not in data
+
+
+def test_no_lock(tmp_path):
+    assert read_lock_if_there(f"{tmp_path}/run.lock") is None
+    with pytest.raises(ConfigError, match=r"no lock `.*run\.lock`") as caught:
+        read_lock(f"{tmp_path}/run.lock")
+    assert caught.value.hint == "create it with `tokenloom run lock`"
+
+
+WHOLE = lock_bytes(full_lock("."), path="run.lock")
+
+
+MERGE = b'<<<<<<< ours\n"seed": 1234,\n=======\n"seed": 60,\n>>>>>>> theirs'
+
+
+@pytest.mark.parametrize(
+    ("data", "message", "hint"),
+    [
+        (WHOLE.replace(b'"version": 1', b'"version": 2', 1), "has format version 2; this", "upgrade tokenloom"),
+        (WHOLE.replace(b"[0, 8]", b"[0, 9]"), "was edited or truncated: expected sha256", HINT),
+        (WHOLE.replace(b"\n", b"\r\n"), "was edited or truncated", HINT),
+        (json.dumps(json.loads(WHOLE)).encode(), "is not the lock of a run, or was edited: its first line has", HINT),
+        (b'{"format": "tokenloom catalogue"}', "is not the lock of a run", "pass the lock of a run"),
+        (WHOLE.replace(b'"seed": 1234,', MERGE), "has merge conflicts", HINT),
+    ],
+)
+def test_what_is_not_as_it_was_written_is_refused(data, message, hint):
+    with pytest.raises(ConfigError) as caught:
+        parse_lock(data, path="here/run.lock")
+    assert caught.value.message.startswith(f"`here/run.lock` {message}")
+    assert hint in caught.value.hint
+
+
+def test_concurrent_writers_leave_one_of_their_locks(tmp_path):
+    path, folder = f"{tmp_path}/run.lock", tmp_path
+    locks = [dataclasses.replace(full_lock(folder), consumed=number) for number in range(4)]
+    write_lock(path, locks[0])
+    threads = [threading.Thread(target=lambda lock=lock: [write_lock(path, lock) for _ in range(20)]) for lock in locks]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        assert read_lock(path) in locks
+    assert read_lock(path) in locks
+    assert os.listdir(tmp_path) == ["run.lock"]
+
+
+def test_any_changed_byte_and_any_truncation_is_refused(rng):
+    for _ in range(100):
+        data = bytearray(WHOLE)
+        data[rng.integers(len(data))] ^= 1 << rng.integers(8)
+        for each in (bytes(data), WHOLE[: rng.integers(len(WHOLE))]):
+            with pytest.raises(ConfigError, match=r"`run\.lock`"):
+                parse_lock(each, path="run.lock")
+
+
+@pytest.mark.slow
+def test_a_lock_of_40000_sources(tmp_path):
+    sources = [source_of(f"source-{i}", f"{tmp_path}/data/{i}", num_tokens=i) for i in range(40_000)]
+    lock = make_lock(*sources)
+    write_lock(f"{tmp_path}/run.lock", lock)
+    assert read_lock(f"{tmp_path}/run.lock") == lock
+
+
+def test_a_kill_while_it_is_written_leaves_the_old_lock_or_the_new_one(tmp_path):
+    path = f"{tmp_path}/run.lock"
+    old, new = full_lock(tmp_path), dataclasses.replace(full_lock(tmp_path), consumed=99)
+    found = []
+    for number in range(1000):
+        write_lock(path, old)
+        is_killed = dies_at(tmp_path, number, lambda: write_lock(path, new))
+        found.append(read_lock(path).consumed)
+        if not is_killed:
+            break
+    assert found[-1] == 99
+    assert set(found[:-1]) <= {50, 99}
+    assert 50 in found
+    write_lock(path, new)
+    assert read_lock(path) == new
+
+
+ANY_NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12)
+
+
+@given(
+    random_locks(), ANY_NAMES, st.integers(0, 2**60 - 1), st.sampled_from(["data/", "/a/b/", "s3://bucket/"]), st.data()
+)
+def test_every_lock_comes_back(lock: RunLock, name, count, folder, data):
+    def changed(pair: LockedPair) -> LockedPair:
+        crc32, packs = data.draw(st.none() | st.integers(0, 2**32 - 1)), ((8, count),) if count % 2 else ()
+        new = {"prefix": f"{folder}é{pair.prefix}", "num_tokens": count, "index_crc32": crc32, "packs": packs}
+        return dataclasses.replace(pair, **new, fingerprint=data.draw(st.none() | ANY_NAMES))
+
+    sources = [dataclasses.replace(each, pairs=tuple(map(changed, each.pairs)), name=name) for each in lock.sources]
+    segments = [dataclasses.replace(each, stage=name, exhausted=(0, 2)) for each in lock.segments]
+    denial = LockedDenial(start=count, documents=((0, (1, count)),))
+    lock = dataclasses.replace(lock, sources=tuple(sources), segments=tuple(segments), denials=(denial,), seed=count)
+    written = lock_bytes(lock, path="run.lock")
+    assert parse_lock(written, path="run.lock") == lock
+    assert lock_bytes(parse_lock(written, path="run.lock"), path="run.lock") == written
+    assert written.count(b"\n") == sum(len(each.pairs) + 2 for each in sources) + len(segments) + 1 + 18
+
+
+def with_members(change):
+    """Returns the file of a lock that something else has written, with a checksum of its own."""
+    lock = make_lock(source_of("web", "web"), source_of("code", "code"), denials=(LockedDenial(start=1, documents=()),))
+    members = json.loads(lock_bytes(lock, path="run.lock"))
+    change(members)
+    text = json.dumps({name: value for name, value in members.items() if name not in ("format", "version", "sha256")})
+    content = f"{text[1:]}\n".encode()
+    first = f'{{"format": "tokenloom run lock", "version": 1, "sha256": "{hashlib.sha256(content).hexdigest()}",\n'
+    return first.encode() + content
+
+
+def in_pair(**members):
+    return lambda lock: lock["sources"][0]["pairs"][0].update(members)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (in_pair(prefix="s3://me:word@host/a"), "s3://"),
+        (in_pair(index_start_crc32="xyz"), "'xyz'"),
+        (lambda lock: lock["sources"][0]["pairs"][0].pop("dtype"), "KeyError: 'dtype'"),
+        (lambda lock: lock.pop("sources"), "KeyError: 'sources'"),
+        (lambda lock: lock.update(tokenizer={}), "missing 5 required keyword-only arguments"),
+    ],
+)
+def test_what_another_program_has_written_is_refused(change, message):
+    assert parse_lock(with_members(lambda lock: None), path="run.lock").sources[1].name == "code"
+    with pytest.raises(ConfigError) as caught:
+        parse_lock(with_members(change), path="run.lock")
+    assert message in caught.value.message
+
+
+def test_a_local_pair_in_a_lock_of_a_store_is_refused():
+    with pytest.raises(ConfigError, match="in object storage refers to the local path '/etc/web'"):
+        parse_lock(with_members(in_pair(prefix="/etc/web")), path="s3://bucket/run.lock")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.run.data import write_source
-from tests.run.megatrons import LENGTHS, SOURCES, STAGE, make, opened
+from tests.run.folders import MEGATRON_LENGTHS, MEGATRON_SOURCES, MEGATRON_STAGE, make_megatron, opened
 from tests.support import StandInTokenizer
 
 from tokenloom import BlendedMegatronDatasetBuilder, GPTDataset, GPTDatasetConfig
@@ -59,7 +59,7 @@ def files(folder):
 
 
 def test_samples_and_index_files_are_those_of_the_builder(tmp_path):
-    path = make(tmp_path)
+    path = make_megatron(tmp_path)
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     dataset = opened(path, path_to_cache=ours).dataset()
     assert_same(dataset, built(tmp_path, [(0.7, "web"), (0.3, "code")], cache=theirs))
@@ -69,20 +69,24 @@ def test_samples_and_index_files_are_those_of_the_builder(tmp_path):
 
 
 def test_a_lock_has_exact_weights_of_any_size(tmp_path):
-    path = make(tmp_path, stage=STAGE.replace("web = 0.7, code = 0.3", "web = 1, code = 0.123456789012345678901"))
+    path = make_megatron(
+        tmp_path, stage=MEGATRON_STAGE.replace("web = 0.7, code = 0.3", "web = 1, code = 0.123456789012345678901")
+    )
     weights = [weight for _, weight in opened(path).lock.segments[0].weights]
     assert sorted(weights) == [123456789012345678901, 10**21]
 
 
 def test_weights_count_as_they_are_written(tmp_path):
-    stage = STAGE.replace("web = 0.7, code = 0.3", "news = 0.6, web = 0.3, code = 0.1")
-    path = make(tmp_path, sources='news = "news"\n' + SOURCES, stage=stage)
+    stage = MEGATRON_STAGE.replace("web = 0.7, code = 0.3", "news = 0.6, web = 0.3, code = 0.1")
+    path = make_megatron(tmp_path, sources='news = "news"\n' + MEGATRON_SOURCES, stage=stage)
     expected = built(tmp_path, [(0.6, "news"), (0.3, "web"), (0.1, "code")], cache=tmp_path / "theirs")
     assert_same(opened(path, path_to_cache=tmp_path / "ours").dataset(), expected)
 
 
 def test_one_pair_is_its_dataset_and_tokens_become_samples(tmp_path):
-    path = make(tmp_path, sources='web = "web"\n', stage="sequence_length = 16\ntokens = 4815\nweights = { web = 3 }\n")
+    path = make_megatron(
+        tmp_path, sources='web = "web"\n', stage="sequence_length = 16\ntokens = 4815\nweights = { web = 3 }\n"
+    )
     run = opened(path, path_to_cache=tmp_path / "ours")
     assert run.num_samples == 300
     assert_same(run.dataset(), built(tmp_path, "web", cache=tmp_path / "theirs"))
@@ -91,15 +95,15 @@ def test_one_pair_is_its_dataset_and_tokens_become_samples(tmp_path):
 def test_pairs_of_a_source_divide_its_weight_by_their_tokens(tmp_path):
     write_source(tmp_path / "empty")
     sources = 'web = "web"\nrest = ["code", "news", "empty"]\n'
-    path = make(tmp_path, sources=sources, stage=STAGE.replace("0.7, code = 0.3", "1, rest = 2"))
-    code, news = sum(LENGTHS["code"]), sum(LENGTHS["news"])
+    path = make_megatron(tmp_path, sources=sources, stage=MEGATRON_STAGE.replace("0.7, code = 0.3", "1, rest = 2"))
+    code, news = sum(MEGATRON_LENGTHS["code"]), sum(MEGATRON_LENGTHS["news"])
     weights = [(1.0, "web"), (2 * code / (code + news), "code"), (2 * news / (code + news), "news")]
     expected = built(tmp_path, weights, cache=tmp_path / "theirs")
     assert_same(opened(path, path_to_cache=tmp_path / "ours").dataset(), expected)
 
 
 def test_the_lock_holds_its_data(tmp_path):
-    path = make(tmp_path)
+    path = make_megatron(tmp_path)
     lock = lock_run(path).lock
     assert lock.order == MEGATRON_ORDER
     [segment] = lock.segments
@@ -110,7 +114,7 @@ def test_the_lock_holds_its_data(tmp_path):
 
 
 def test_changed_data_are_an_error(tmp_path):
-    path = make(tmp_path)
+    path = make_megatron(tmp_path)
     lock_run(path)
     write_source(tmp_path / "code", *range(6, 96, 3))
     with pytest.raises(DatasetFormatError, match=r"code\.idx` changed after it was locked"):
@@ -124,7 +128,7 @@ def loader_of(dataset, *, rank=0, ranks=1):
 
 
 def test_a_loader_goes_on_from_its_state_on_other_ranks(tmp_path):
-    path = make(tmp_path)
+    path = make_megatron(tmp_path)
     dataset = opened(path, path_to_cache=tmp_path / "cache").dataset()
     loader = loader_of(dataset)
     batches = iter(loader)
@@ -145,13 +149,13 @@ def test_a_loader_goes_on_from_its_state_on_other_ranks(tmp_path):
 
 
 def test_a_pickled_dataset_knows_its_order(tmp_path):
-    dataset = opened(make(tmp_path), path_to_cache=tmp_path / "cache").dataset()
+    dataset = opened(make_megatron(tmp_path), path_to_cache=tmp_path / "cache").dataset()
     again = pickle.loads(pickle.dumps(dataset))
     assert loader_state(again, 5) == loader_state(dataset, 5)
 
 
 def test_a_state_beyond_the_end_is_refused(tmp_path):
-    dataset = opened(make(tmp_path), path_to_cache=tmp_path / "cache").dataset()
+    dataset = opened(make_megatron(tmp_path), path_to_cache=tmp_path / "cache").dataset()
     end = len(dataset)
     state = loader_state(dataset, end)
     assert consumed_of_state(dataset, state) == end
@@ -164,16 +168,16 @@ def test_a_state_beyond_the_end_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("change", "before", "after"),
     [
-        ({"stage": STAGE.replace("300", "301")}, "a stage of samples 300", "a stage of samples 301"),
-        ({"stage": STAGE.replace("0.7", "0.6")}, "('web', 7)", "('web', 2)"),
+        ({"stage": MEGATRON_STAGE.replace("300", "301")}, "a stage of samples 300", "a stage of samples 301"),
+        ({"stage": MEGATRON_STAGE.replace("0.7", "0.6")}, "('web', 7)", "('web', 2)"),
         ({"seed": 5}, "`seed` 1234", "`seed` 5"),
     ],
 )
 def test_a_change_after_consumption_is_refused(tmp_path, change, before, after):
-    path = make(tmp_path)
+    path = make_megatron(tmp_path)
     state = loader_state(opened(path, path_to_cache=tmp_path / "cache").dataset(), 24)
     lock_run(path, consumed=24)
-    make(tmp_path, **change)
+    make_megatron(tmp_path, **change)
     written = (tmp_path / "run.lock").read_bytes()
     with pytest.raises(ConfigError, match="any change reshuffles all of") as caught:
         lock_run(path)
@@ -188,19 +192,19 @@ def test_a_change_after_consumption_is_refused(tmp_path, change, before, after):
 
 
 def test_before_consumption_it_must_be_said_that_nothing_was_read(tmp_path):
-    path = make(tmp_path)
+    path = make_megatron(tmp_path)
     lock_run(path)
-    make(tmp_path, seed=5)
+    make_megatron(tmp_path, seed=5)
     with pytest.raises(ConfigError, match="position 0 may already be consumed: a sample of `seed` 1234 would become a"):
         lock_run(path)
     assert lock_run(path, consumed=0).moved.position == 0
 
 
 def test_a_change_that_changes_nothing(tmp_path):
-    path = make(tmp_path)
+    path = make_megatron(tmp_path)
     state = loader_state(opened(path, path_to_cache=tmp_path / "cache").dataset(), 24)
     lock_run(path, consumed=24)
-    make(tmp_path, stage="# a comment\n" + STAGE.replace("0.7, code = 0.3", "7, code = 3"))
+    make_megatron(tmp_path, stage="# a comment\n" + MEGATRON_STAGE.replace("0.7, code = 0.3", "7, code = 3"))
     assert lock_run(path).moved is None
     again = opened(path, path_to_cache=tmp_path / "cache").dataset()
     assert consumed_of_state(again, state) == 24
@@ -208,6 +212,6 @@ def test_a_change_that_changes_nothing(tmp_path):
 
 @pytest.mark.parametrize("ask", [Run.holdout, Run.plan, lambda run: run.place(0), lambda run: run.timeline])
 def test_what_a_computed_order_alone_can_do_is_refused(tmp_path, ask):
-    run = opened(make(tmp_path))
+    run = opened(make_megatron(tmp_path))
     with pytest.raises(ConfigError, match=r"the order of this run is stored, not computed"):
         ask(run)

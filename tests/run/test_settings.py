@@ -1,20 +1,27 @@
-"""Every line of `run.toml`: what it means, and what is said where it is wrong."""
+"""Every line of `run.toml`: what it means, what is said where it is wrong, and edits of it."""
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
 from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.run.texts import RUN, SMALL, error_of, runs
+from tests.run.data import write_source
 
 from tokenloom.errors import ConfigError
+from tokenloom.run.amend import denial_lines, draft_text, rewritten, source_value, stage_lines, weighted_entries
 from tokenloom.run.settings import (
     DEFAULTS,
     DenialSettings,
+    RunSettings,
+    Shares,
     SourceSettings,
     StageSettings,
     join_path,
@@ -22,6 +29,107 @@ from tokenloom.run.settings import (
     name_of,
     parse_run,
 )
+from tokenloom.run.toml_file import as_key, count_of, parse_toml, read_text, share_of, weight_of
+
+RUN = """\
+order = 1
+seed = 1234
+tokenizer = "tokenizer.json"
+documents = "shuffled"
+windows = "concat"
+mix = "random"
+mixing_block = 1024
+dataset = "gpt"
+
+[samples]
+eod_mask_loss = false
+
+[sources]
+web = { data = "data/web/*_document", holdout = "0.1%" }
+code = { data = ["s3://corpus/code/*"], max_passes = 4 }
+wiki = "data/wiki"
+
+[[stages]]
+name = "main"
+sequence_length = 4096
+tokens = "900B"
+weights = { web = 8, code = 2, wiki = 0 }
+on_exhausted = "stop"
+
+[[stages]]
+samples = 1_000
+weights = { web = 0.1, wiki = 0.3 }
+
+[[stages]]
+name = "long"
+sequence_length = 131072
+passes = { web = 1, code = 2.5 }
+on_exhausted = "repeat"
+
+[[stages]]
+weights = { wiki = 1 }
+
+[[denied]]
+documents = "takedown.txt"
+from = 120000
+
+[[denied]]
+documents = ["web:12", "code:3"]
+"""
+
+SMALL = """\
+order = 1
+seed = 1
+[sources]
+web = "web"
+[[stages]]
+sequence_length = 8
+weights = { web = 1 }
+"""
+
+
+def error_of(text: str, path: str = "run.toml") -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        parse_run(text, path=path)
+    return caught.value
+
+
+NAMES = st.lists(st.text("ab c.é\"'#=", min_size=1, max_size=4).filter(lambda name: name == name.strip()), unique=True)
+
+
+@st.composite
+def runs(draw):
+    """Draws the text of a run, and what was meant."""
+    names = draw(NAMES.filter(bool))
+    seed, start = draw(st.integers(0, 2**63 - 1)), draw(st.integers(0, 2**40))
+    lines = ["order = 1", f"seed = {seed}", "[sources]"]
+    sources = []
+    for name in names:
+        data = tuple(f"data/{names.index(name)}_{part}" for part in range(draw(st.integers(1, 2))))
+        passes, share = draw(st.none() | st.integers(1, 9)), draw(st.none() | st.integers(1, 500))
+        holdout = None if share is None else Fraction(share, 1000)
+        sources.append(SourceSettings(name=name, data=data, max_passes=passes, holdout=holdout))
+        keys = [f"data = {json.dumps(data)}"]
+        keys += [] if passes is None else [f"max_passes = {passes}"]
+        keys += [] if share is None else [f'holdout = "{share / 10}%"']
+        lines.append(f"{json.dumps(name, ensure_ascii=False)} = {{ {', '.join(keys)} }}")
+    stages = []
+    count = draw(st.integers(1, 4))
+    for number in range(count):
+        chosen = [name for name in names if draw(st.booleans())] or names[:1]
+        shares = tuple((name, Fraction(draw(st.integers(1, 1000)), 100)) for name in chosen)
+        kinds = ["tokens", "samples", "passes"] + ([None] if number == count - 1 else [])
+        kind, size, length = draw(st.sampled_from(kinds)), draw(st.integers(100, 10**6)), draw(st.integers(1, 100))
+        stage = {"tokens": {"tokens": size}, "samples": {"samples": size}}.get(kind, {})
+        stage |= {"passes" if kind == "passes" else "weights": shares}
+        stages.append(StageSettings(name=f"stage {number + 1}", sequence_length=length, **stage))
+        lines += ["[[stages]]", f"sequence_length = {length}"]
+        lines += [f'{kind} = "{size / 1000}K"'] if kind in ("tokens", "samples") else []
+        values = ", ".join(f"{json.dumps(name, ensure_ascii=False)} = {float(share)}" for name, share in shares)
+        lines.append(f"{'passes' if kind == 'passes' else 'weights'} = {{ {values} }}")
+    document = json.dumps(f"{names[0]}:7", ensure_ascii=False)
+    lines += ["[[denied]]", f"documents = [{document}]", f"from = {start}"]
+    return "\n".join(lines), seed, tuple(sources), tuple(stages), start
 
 
 def test_all_that_a_file_may_say():
@@ -264,3 +372,333 @@ def test_the_order_of_the_reference_cannot_do_all(text, words):
 def test_a_document_that_is_named_twice_is_denied_once():
     text = SMALL + '[[denied]]\ndocuments = ["web:2", "web:1", "web:2"]\n'
     assert parse_run(text, path="run.toml").denied[0].documents == (("web", 1), ("web", 2))
+
+
+# --- the TOML file, with counts, weights and shares -----------------------------------------------------------------
+NO_TOML = {
+    "a = 1\nb = \n": "Invalid value (at line 2, column 5)",
+    "a = 1\nb\nc = 2": "(at line 2, column 2)",
+    "a = 1\na = 2\n": "Cannot overwrite a value (at line 2, column 6)",
+    "a = 1\n[b]\nc = 1\n[b]\n": "(at line 4, column 3)",
+    "a = 1\nb = 2001-13-01": "",
+    "a = 1\nb = [1,\n": "(at end of document)",
+    f"a = {'9' * 5000}": "",
+    "a = 1e99999999999999999999": "",
+    "a = " + "[" * 100_000: "",
+}
+
+
+@pytest.mark.parametrize("text", NO_TOML)
+def test_what_is_no_toml_is_refused_with_its_place(text):
+    with pytest.raises(ConfigError) as caught:
+        parse_toml(text, path="run.toml")
+    assert caught.value.message.startswith("run.toml: invalid TOML: ")
+    assert NO_TOML[text] in caught.value.message
+
+
+def test_fractions_are_exact():
+    assert parse_toml("a = 0.1", path="run.toml").values == {"a": Decimal("0.1")}
+
+
+def test_files_that_hold_no_text(tmp_path):
+    path = tmp_path / "run.toml"
+    with pytest.raises(
+        ConfigError, match="cannot be read: No such file or directory\nhint: create it with `tokenloom run init`"
+    ):
+        read_text(path)
+    path.write_bytes(b"seed = 1\nname = '\xe9'\n")
+    with pytest.raises(ConfigError, match=r"run.toml` cannot be read: .* byte 0xe9 in position 17"):
+        read_text(path)
+    path.write_bytes("seed = 1".encode("utf-16"))
+    with pytest.raises(ConfigError, match=r"run.toml` cannot be read: .* byte 0xff in position 0"):
+        read_text(path)
+    with pytest.raises(ConfigError, match="hint: save it as UTF-8 without a byte order mark"):
+        parse_toml("\ufeffseed = 1", path="run.toml")
+    with pytest.raises(ConfigError, match="Is a directory"):
+        read_text(tmp_path)
+
+
+def refused(table, key, **hint):
+    with pytest.raises(ConfigError) as caught:
+        table.refuse(key, "wrong", **hint)
+    return str(caught.value)
+
+
+def test_errors_name_the_key_without_its_secrets():
+    top = parse_toml('[a]\n"b c" = [1]\n[[d]]\n[[d]]\n"https://host/key?sig=secret" = 1\n', path="run.toml")
+    assert refused(top, None, hint="mend it") == "run.toml: wrong\nhint: mend it"
+    assert refused(top.table("a"), "b c") == 'run.toml: a."b c": wrong'
+    (key,) = top.tables("d", hint="")[1].values
+    assert "secret" not in refused(top.tables("d", hint="")[1], key)
+    assert refused(top.tables("d", hint="")[1], None) == "run.toml: d.2: wrong"
+
+
+NAN = Decimal("nan")
+COUNTS = {"900B": 900 * 10**9, "1.5T": 15 * 10**11, "3K": 3000, "0.5M": 500_000, "10_000_000": 10**7}
+SHARES = {"0.1%": Fraction(1, 1000), "50%": Fraction(1, 2), "2 %": Fraction(1, 50), Decimal("0.5"): Fraction(1, 2)}
+WEIGHTS = [0, 1, Decimal("0.1"), Decimal("1e-30"), Decimal("1e29"), 10**29]
+
+
+@pytest.mark.parametrize(
+    ("read", "value", "number"),
+    [
+        *((count_of, *each) for each in (*COUNTS.items(), (1, 1), (2**63 - 1, 2**63 - 1), (Decimal("1e9"), 10**9))),
+        *((share_of, *each) for each in SHARES.items()),
+        *((weight_of, each, Fraction(each)) for each in WEIGHTS),
+    ],
+)
+def test_what_is_read(read, value, number):
+    assert read(value) == number
+
+
+NO_COUNTS = [0, 2**63, True, Decimal("1.5"), NAN, "1.5", "-1B", "1.2345K", "900X", "1__0", None, "9999999T"]
+NO_WEIGHTS = [-1, NAN, Decimal("inf"), True, "1", Decimal("1e999999999"), Decimal("1e-31"), 10**30]
+NO_SHARES = ["0%", "50.1%", "-1%", "1", "%", "nan%", 0, 5, True, Decimal("0.6"), NAN, None]
+
+
+@pytest.mark.parametrize(
+    ("read", "value", "message"),
+    [
+        *((count_of, each, r"(?s)must be an integer in .*B or G 10\^9") for each in NO_COUNTS),
+        *((weight_of, each, "must be a finite number of at least 0, got") for each in NO_WEIGHTS),
+        *((share_of, each, "must be above 0% and at most 50%, got") for each in NO_SHARES),
+    ],
+)
+def test_what_is_refused(read, value, message):
+    with pytest.raises(ConfigError, match=message):
+        read(value)
+
+
+@given(st.one_of(st.text("0123456789_.KMBGT% e-"), st.decimals(), st.integers(), st.booleans(), st.none()))
+def test_any_value_is_a_number_or_refused(value):
+    for read in (count_of, weight_of, share_of):
+        try:
+            number = read(value)
+        except ConfigError:
+            continue
+        assert 0 <= number < 10**30
+
+
+# --- the first `run.toml`, and edits: what changes, and that nothing else does --------------------------------------
+PATH = "run.toml"
+WEB = (("web", Fraction(1)),)
+NEW = StageSettings(name="new", sequence_length=16, samples=5, weights=WEB)
+
+TEXT = """\
+# our run
+order = 1
+seed = 1   # do not change
+[sources]  # all of it
+web = "web"
+# more to come
+code = [   # two
+  "a",
+  "b" ]  # behind
+
+# first
+[[stages]]  # begins
+sequence_length = 8
+tokens = "1K"   # not much
+weights.web = 1
+weights.code = 2
+
+# then
+[[stages]]
+samples = 10
+weights = { web = 1 }  # only web
+
+[[denied]]
+documents = "x"
+"""
+
+
+Edit = Callable[[RunSettings], RunSettings]
+
+
+def edited(text: str, *edits: Edit) -> str:
+    """Returns a text after edits, which says what they meant."""
+    settings = parse_run(text, path=PATH)
+    for each in edits:
+        settings = each(settings)
+    after, found = rewritten(text, settings)
+    assert found == parse_run(after, path=PATH)
+    return after
+
+
+def set_samples(name: str, samples: int, *, weights: Shares | None = None) -> Edit:
+    def edit(stage: StageSettings) -> StageSettings:
+        sized = replace(stage, tokens=None, samples=samples, passes=None, weights=weights or stage.weights)
+        return sized if stage.name == name else stage
+
+    return lambda settings: replace(settings, stages=tuple(map(edit, settings.stages)))
+
+
+def insert_stage(new: StageSettings, *, after: str) -> Edit:
+    def stages(old: tuple[StageSettings, ...]) -> list[StageSettings]:
+        return [each for stage in old for each in ([stage, new] if stage.name == after else [stage])]
+
+    return lambda settings: replace(settings, stages=tuple(stages(settings.stages)))
+
+
+def denied_with(**denial) -> Edit:
+    return lambda settings: replace(settings, denied=(*settings.denied, DenialSettings(**denial)))
+
+
+def add_source(name: str, data: str) -> Edit:
+    new = SourceSettings(name=name, data=(data,))
+    return lambda settings: replace(settings, sources=(*settings.sources, new))
+
+
+def changed(before: str, after: str) -> list[str]:
+    """Returns the lines that were taken out, with -, and those that were put in, with +."""
+    lines = difflib.ndiff(before.splitlines(), after.splitlines())
+    return [line for line in lines if line[:1] in "+-"]
+
+
+def test_a_stage_is_given_samples():
+    after = edited(TEXT, set_samples("stage 1", 30))
+    assert after == TEXT.replace('tokens = "1K" ', "samples = 30 ")
+    passes = TEXT.replace("samples = 10\nweights = { web = 1 }  # only web", "passes = { web = 1.5 }  # not long")
+    after = edited(passes, set_samples("stage 2", 4, weights=WEB))
+    passes_line, lines = "passes = { web = 1.5 }  # not long\n", "samples = 4  # not long\nweights = { web = 1 }\n"
+    assert after == passes.replace(passes_line, lines)
+    with pytest.raises(ConfigError, match=r"the edited file would be invalid: run.toml: stages.2.weights: required"):
+        edited(passes, set_samples("stage 2", 4))
+    below = SMALL.replace("weights = { web = 1 }", "[stages.passes]\nweb = 1\n# end")
+    after = edited(below, set_samples("stage 1", 4, weights=WEB))
+    assert after == SMALL.replace("weights", "samples = 4\nweights") + "# end\n"
+    endless = edited(SMALL, set_samples("stage 1", 4))
+    assert endless == SMALL.replace("sequence", "samples = 4\nsequence")
+
+
+def test_a_stage_between_others_changes_none_of_them():
+    after = edited(TEXT, insert_stage(NEW, after="stage 1"))
+    stages = parse_run(after, path=PATH).stages
+    assert [(stage.name, stage.sequence_length) for stage in stages] == [("stage 1", 8), ("new", 16), ("stage 2", 8)]
+    assert 'weights.code = 2\n\n[[stages]]\nname = "new"\n' in after
+    assert '\n\n# then\n[[stages]]\nname = "stage 2"\nsequence_length = 8\nsamples = 10\n' in after
+    assert "# first\n[[stages]]  # begins\nsequence_length = 8\n" in after
+    with pytest.raises(ConfigError, match=r"would be invalid: run.toml: stages.1: has no size"):
+        edited(SMALL, insert_stage(NEW, after="stage 1"))
+
+
+def test_a_denial():
+    after = edited(TEXT, denied_with(file="list.txt", start=70))
+    assert after == TEXT + '\n[[denied]]\ndocuments = "list.txt"\nfrom = 70\n'
+    after = edited(TEXT.rstrip(), denied_with(documents=(("web", 1), ("web", 2)), start=70, reason="a letter"))
+    assert after == TEXT + '\n[[denied]]\ndocuments = ["web:1", "web:2"]\nfrom = 70\nreason = "a letter"\n'
+
+
+def test_a_source():
+    after = edited(TEXT, add_source("wiki", "w/*"))
+    assert after == TEXT.replace("# behind\n", '# behind\nwiki = { data = "w/*" }\n')
+    after = edited(TEXT, add_source("a b", "c"))
+    assert '# behind\n"a b" = { data = "c" }\n\n# first' in after
+    apart = TEXT.replace('web = "web"', "").replace("code = [", "[sources.web]\ndata = [")
+    apart = apart.replace("weights.code = 2\n", "")
+    after = edited(apart, add_source("wiki", "w"))
+    assert after == apart + '\n[sources.wiki]\ndata = "w"\n'
+
+
+def test_several_edits_of_one_file():
+    new = insert_stage(replace(NEW, weights=(("wiki", Fraction(1)),)), after="stage 1")
+    after = edited(
+        TEXT, denied_with(file="list.txt", start=70), add_source("wiki", "w"), set_samples("stage 1", 30), new
+    )
+    assert [line for line in changed(TEXT, after) if line[0] == "-"] == ['- tokens = "1K"   # not much']
+
+
+def test_a_file_without_edits_is_as_it_was():
+    text = TEXT.replace("\n", "\r\n", 3).rstrip() + "  "
+    assert edited(text) == text
+
+
+INLINE = """\
+order = 1
+seed = 1
+sources.web = "web"
+stages = [ { sequence_length = 8, samples = 3, weights = { web = 1 } } ]
+denied = []
+"""
+
+
+def test_files_that_are_laid_out_otherwise_are_left_alone():
+    with pytest.raises(ConfigError, match=r"was not changed: stages can be edited only if") as caught:
+        edited(INLINE, insert_stage(NEW, after="stage 1"))
+    assert caught.value.hint == (
+        'write by hand:\n    [[stages]]\n    name = "new"\n    sequence_length = 16\n    samples = 5\n'
+        "    weights = { web = 1 }"
+    )
+    with pytest.raises(ConfigError, match=r"(?s)would be invalid.*invalid TOML.*write by hand:\n    \[\[denied\]\]"):
+        edited(INLINE, denied_with(file="x", start=0))
+    apart = TEXT.replace("# then\n", '[[denied]]\ndocuments = "y"\n# then\n')
+    with pytest.raises(ConfigError, match=r"(?s)would change the order of its tables.*write by hand:\n    samples = 4"):
+        edited(apart, set_samples("stage 1", 4))
+
+
+@given(runs(), st.data())
+def test_any_run_keeps_its_lines_and_meaning(run, data):
+    text, _, sources, stages, _ = run
+    end = data.draw(st.sampled_from(["\n", "\r\n", "  # c\n", "\n\n"]))
+    text = text.replace("\n", end) + data.draw(st.sampled_from(["", end]))
+    before = parse_run(text, path=PATH)
+    number = data.draw(st.integers(0, len(stages) - 1))
+    name = stages[number].name
+    shares = ((sources[0].name, Fraction(7, 4)),)
+    if stages[-1].is_endless and data.draw(st.booleans()):
+        text = edited(text, set_samples(stages[-1].name, 12))
+    elif not stages[number].is_endless:
+        given_weights = shares if stages[number].passes is not None or data.draw(st.booleans()) else None
+        after = edited(text, set_samples(name, 9, weights=given_weights))
+        assert parse_run(after, path=PATH).stages[number].samples == 9
+        new = replace(NEW, weights=shares)
+        after = edited(text, insert_stage(new, after=name))
+        found = parse_run(after, path=PATH)
+        assert found.stages == (*stages[: number + 1], new, *stages[number + 1 :])
+        assert [line for line in changed(text, after) if line[0] == "-"] == []
+        assert replace(found, stages=stages) == before
+    after = edited(text, denied_with(file="list", start=5), add_source("new source", "new/*"))
+    found = parse_run(after, path=PATH)
+    assert (len(found.denied), found.sources[-1].data) == (2, ("new/*",))
+    assert [line for line in changed(text, after) if line[0] == "-"] == []
+
+
+@given(runs())
+def test_any_run_is_read_back(run):
+    _, seed, sources, stages, start = run
+    denial = DenialSettings(start=start, documents=((sources[0].name, 7),))
+    lines = ["order = 1", f"seed = {seed}", "[sources]"]
+    lines += [f"{as_key(source.name)} = {source_value(source)}" for source in sources]
+    for stage in stages:
+        lines += ["[[stages]]", *stage_lines(stage)]
+    settings = parse_run("\n".join([*lines, "[[denied]]", *denial_lines(denial)]), path="run.toml")
+    assert (settings.sources, settings.stages, settings.denied) == (sources, stages, (denial,))
+
+
+def test_data_without_weights_are_read_once_or_share_a_size_by_their_tokens(tmp_path):
+    text = draft_text(("data/web/*", "code"), sequence_length=8, path="run.toml")
+    assert parse_run(text, path=PATH).stages[0].passes == (("web", Fraction(1)), ("code", Fraction(1)))
+    data = (write_source(str(tmp_path / "a"), 30, 30), write_source(str(tmp_path / "b"), 20))
+    text = draft_text(data, sequence_length=8, samples=5, path=str(tmp_path / "run.toml"))
+    assert parse_run(text, path=PATH).stages[0].weights == (("a", Fraction(3)), ("b", Fraction(1)))
+
+
+def test_sources_are_named_by_what_their_paths_say():
+    names = {"data/web_text_document": "web", "data/web/*_document": "web", "data/web_*": "web", "web.bin": "web"}
+    for entry, name in (names | {"data/books/": "books", "*": "data", "a b": "a b"}).items():
+        text = draft_text((entry,), sequence_length=8, path="run.toml")
+        assert [source.name for source in parse_run(text, path="run.toml").sources] == [name]
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        (["0.8", "web", "code"], r"entry 1 of the blend must be a prefix, got the number '0.8'"),
+        (["web", "0.2"], r"entry 2 of the blend must be a prefix, got the number '0.2'"),
+        (["0", "web"], r"`web` in the blend"),
+        (["-1", "web"], r"`web` in the blend"),
+    ],
+)
+def test_blends_that_are_none(entries, message):
+    with pytest.raises(ConfigError, match=message):
+        weighted_entries(entries)
