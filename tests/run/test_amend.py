@@ -29,24 +29,11 @@ from tokenloom.run.timeline import Timeline
 from tokenloom.storage.publishing import OutputLock
 
 
-def test_the_new_stage_takes_what_is_left(tmp_path):
-    path = start(tmp_path)
-    amended = amend_run(path, Amendment(position=30, weights=shares(code=1)))
-    segments = amended.locked.lock.segments
-    assert [(each.start, each.num_samples) for each in segments] == [(0, 30), (30, 70)]
-    again = amend_run(path, Amendment(position=50, sequence_length=8))
-    assert [(each.start, each.num_samples) for each in again.locked.lock.segments] == [(0, 30), (30, 20), (50, 100)]
-    assert lock_of(path) == again.locked.lock
-
-
 def test_stages_that_follow_stay(tmp_path):
     path = start(tmp_path, RUN + '\n[[stages]]\nname = "last"\nweights = { web = 1 }\n')
     lock = amend_run(path, Amendment(position=30, weights=shares(code=1))).locked.lock
-    assert [(each.stage, each.start, each.num_samples) for each in lock.segments] == [
-        ("main", 0, 30),
-        ("from 30", 30, 70),
-        ("last", 100, None),
-    ]
+    expected = [("main", 0, 30), ("from 30", 30, 70), ("last", 100, None)]
+    assert [(each.stage, each.start, each.num_samples) for each in lock.segments] == expected
     lock = amend_run(path, Amendment(position=500, weights=shares(code=1))).locked.lock
     assert [each.start for each in lock.segments] == [0, 30, 100, 500]
     with pytest.raises(ConfigError, match="position 500 is where stage 'from 500' begins"):
@@ -61,27 +48,24 @@ def test_a_stage_of_passes_is_cut_with_its_weights(tmp_path):
     assert order_digest(lock, 30) == order_digest(old, 30)
 
 
-def test_what_is_named_has_to_be_new_or_there(tmp_path):
+def test_the_new_stage_takes_what_is_left_and_names_are_new_or_there(tmp_path):
     path = start(tmp_path)
     with pytest.raises(ConfigError, match="already has a source 'web'"):
         amend_run(path, Amendment(position=30, sources={"web": "w"}))
     with pytest.raises(ConfigError, match="did you mean `web`"):
         amend_run(path, Amendment(position=30, denied_documents=("wbe:1",)))
+    amended = amend_run(path, Amendment(position=30, weights=shares(code=1)))
+    segments = amended.locked.lock.segments
+    assert [(each.start, each.num_samples) for each in segments] == [(0, 30), (30, 70)]
+    again = amend_run(path, Amendment(position=50, sequence_length=8))
+    assert [(each.start, each.num_samples) for each in again.locked.lock.segments] == [(0, 30), (30, 20), (50, 100)]
+    assert lock_of(path) == again.locked.lock
 
 
-CHANGES = st.lists(
-    st.tuples(
-        st.integers(1, 60),
-        st.sampled_from(["weights", "length", "source", "grow", "deny"]),
-        st.integers(0, 9),
-        st.integers(1, 9),
-    ),
-    min_size=1,
-    max_size=5,
-)
+KINDS = st.sampled_from(["weights", "length", "source", "grow", "deny"])
 
 
-@given(CHANGES)
+@given(st.lists(st.tuples(st.integers(1, 60), KINDS, st.integers(0, 9), st.integers(1, 9)), min_size=1, max_size=5))
 def test_no_row_of_changes_moves_what_lies_before_them(changes):
     with TemporaryDirectory() as folder:
         path = start(Path(folder), RUN.replace("samples = 100", "samples = 400"))
@@ -119,9 +103,8 @@ def test_what_changes_is_what_is_said_and_nothing_else(tmp_path, rng):
     before, samples = run.trace(np.arange(end)), texts(run.dataset(), range(end))
     position = run.lock.consumed + 1
     names = [f"web:{number}" for number in rng.integers(0, 250, size=5)] + ["code:7"]
-    found = deny_documents(
-        path, Amendment(position=position, denied_documents=tuple(names), reason="a letter"), since_start=True
-    )
+    denial = Amendment(position=position, denied_documents=tuple(names), reason="a letter")
+    found = deny_documents(path, denial, since_start=True)
     after = Run.open(path)
     assert 'reason = "a letter"' in path.read_text()
     assert read_lock(str(tmp_path / "run.lock")) == after.lock == found.amended.locked.lock
@@ -141,18 +124,7 @@ def test_what_changes_is_what_is_said_and_nothing_else(tmp_path, rng):
     assert len(moved) >= len(set(changed.positions[~ends].tolist())) - sum(changed.lengths == 1)
 
 
-def test_a_dry_run_changes_no_file(tmp_path):
-    make_run(tmp_path)
-    before = [(tmp_path / name).read_bytes() for name in ("run.toml", "run.lock")]
-    found = deny_documents(tmp_path / "run.toml", Amendment(position=200, denied_documents=("web:3",)), write=False)
-    assert len(found.changed)
-    assert [(tmp_path / name).read_bytes() for name in ("run.toml", "run.lock")] == before
-    written = deny_documents(tmp_path / "run.toml", Amendment(position=200, denied_documents=("web:3",)))
-    assert spots(written.changed) == spots(found.changed)
-    assert written.amended.locked.lock == found.amended.locked.lock
-
-
-def test_records_and_lists(tmp_path):
+def test_records_and_lists_and_a_dry_run_that_changes_no_file(tmp_path):
     make_run(tmp_path)
     with_origins(tmp_path)
     (tmp_path / "list.txt").write_text("# asked for in May\nweb:8\n\ncode.jsonl:3\n")
@@ -163,6 +135,13 @@ def test_records_and_lists(tmp_path):
     assert 'documents = ["raw/code.jsonl:5", "web:2"]' in (tmp_path / "run.toml").read_text()
     denials = [(each.start, each.documents) for each in found.amended.locked.lock.denials]
     assert denials == [(100, ((0, (8,)),)), (100, ((0, (2,)), (1, (3, 4))))]
+    before = files(tmp_path / "run.toml")
+    found = deny_documents(tmp_path / "run.toml", Amendment(position=200, denied_documents=("web:3",)), write=False)
+    assert len(found.changed)
+    assert files(tmp_path / "run.toml") == before
+    written = deny_documents(tmp_path / "run.toml", Amendment(position=200, denied_documents=("web:3",)))
+    assert spots(written.changed) == spots(found.changed)
+    assert written.amended.locked.lock == found.amended.locked.lock
 
 
 def test_what_is_held_out_is_told(tmp_path):
@@ -184,7 +163,7 @@ def test_what_cannot_be_denied(tmp_path):
     lock_run(path, consumed=200)
     (tmp_path / "empty.txt").write_text("# nothing\n")
     (tmp_path / "all.txt").write_text("\n".join(f"code:{number}" for number in range(140)))
-    before = [(tmp_path / name).read_bytes() for name in ("run.toml", "run.lock")]
+    before = files(path)
     for position, message, *names in [
         (300, "nothing to change: .* documents to deny"),
         (300, "'wab:3': the run has no source 'wab'", "wab:3"),
@@ -202,7 +181,7 @@ def test_what_cannot_be_denied(tmp_path):
             deny_documents(path, denial)
     with pytest.raises(ConfigError, match="until must be at least 300, where the denial begins, got 299"):
         deny_documents(path, Amendment(position=300, denied_documents=("web:3",)), until=299, write=False)
-    assert [(tmp_path / name).read_bytes() for name in ("run.toml", "run.lock")] == before
+    assert files(path) == before
     path.write_text(path.read_text().replace("web = 3", "web = 4"))
     with pytest.raises(ConfigError, match="changed after it was locked"):
         deny_documents(path, Amendment(position=300, denied_documents=("web:3",)))
@@ -212,14 +191,16 @@ def denied(*tables: str) -> str:
     return STAGE + "".join(f"[[denied]]\n{table}\n" for table in tables)
 
 
-def test_denials_may_stand_in_any_order(tmp_path):
+def test_denials_may_stand_in_any_order_and_have_reasons(tmp_path):
     make_run(tmp_path)
     tables = [f'documents = ["web:{number}"]\nfrom = {start}' for number, start in ((1, 300), (2, 100), (3, 300))]
-    lock = lock_run(write_toml(tmp_path, denied(*tables)), consumed=0).lock
-    assert [(each.start, each.documents) for each in lock.denials] == [
-        (100, ((0, (2,)),)), (300, ((0, (1,)),)), (300, ((0, (3,)),)),
-    ]  # fmt: skip
+    path = write_toml(tmp_path, denied(*tables))
+    lock = lock_run(path, consumed=0).lock
+    expected = [(100, ((0, (2,)),)), (300, ((0, (1,)),)), (300, ((0, (3,)),))]
+    assert [(each.start, each.documents) for each in lock.denials] == expected
     assert read_lock(str(tmp_path / "run.lock")) == lock
+    path.write_text(path.read_text() + 'reason = "a letter of May"\n')
+    assert Run.open(path).lock == lock
 
 
 def test_a_record_that_comes_once_more_leaves_the_past_as_it_was(tmp_path):
@@ -240,14 +221,6 @@ def test_a_record_that_comes_once_more_leaves_the_past_as_it_was(tmp_path):
     length = np.random.default_rng(9).integers(1, 40, size=60).tolist()
     gone = set(document[length[0] : length[0] + length[1]])
     assert not gone & set(dataset.batch(range(250, 600))["tokens"].ravel().tolist())
-
-
-def test_a_reason_decides_nothing(tmp_path):
-    make_run(tmp_path)
-    path = write_toml(tmp_path, denied('documents = ["web:1"]'))
-    lock = lock_run(path, consumed=0).lock
-    path.write_text(path.read_text() + 'reason = "a letter of May"\n')
-    assert Run.open(path).lock == lock
 
 
 def test_something_has_to_be_left_of_a_source(tmp_path):
@@ -363,17 +336,11 @@ def test_ranks_that_open_a_run_without_a_lock_lock_it_together(tmp_path):
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
 
 
-def torn(folder: Path) -> Path:
-    """Returns a run whose `run.toml` was put back to what it was before a denial."""
-    path = start(folder)
+def test_no_denial_is_dropped_unasked(tmp_path):
+    path = start(tmp_path)
     text = path.read_text()
     amend_run(path, Amendment(position=30, denied_documents=("web:5", "code:7")))
-    path.write_text(text)
-    return path
-
-
-def test_no_denial_is_dropped_unasked(tmp_path):
-    path = torn(tmp_path)
+    path.write_text(text)  # as it was before the denial
     before = path.with_suffix(".lock").read_bytes()
     message = "removes denials of the lock, or moves them later: web:5 from position 30 on, code:7 from position 30 on"
     for consumed in (None, 0, 30):

@@ -20,6 +20,7 @@ from tests.run.folders import HEAD, SOURCES, STAGE, make_run, texts, write_pair,
 from tests.run.small_runs import make_lock, make_pair, random_locks, source_of
 
 from tokenloom.errors import ConfigError, DatasetNotFoundError
+from tokenloom.loading.thread_loader import ThreadLoader
 from tokenloom.run.lock import (
     LockedDenial,
     LockedPair,
@@ -35,6 +36,7 @@ from tokenloom.run.lock import (
 )
 from tokenloom.run.locking import lock_run
 from tokenloom.run.run import Run
+from tokenloom.samplers import MegatronPretrainingSampler
 
 CUT = STAGE.replace("600", "200")
 NEXT = '[[stages]]\nname = "next"\nsamples = 400\nweights = { web = 1, code = 4 }\n'
@@ -65,10 +67,6 @@ def test_an_edit_of_the_past_is_refused_and_nothing_written(tmp_path):
         lock_run(path)
     assert (tmp_path / "run.lock").read_bytes() == locked
     assert lock_run(path, consumed=0).moved is not None
-
-
-def test_a_seed_may_change_before_training(tmp_path):
-    make_run(tmp_path)
     path = write_toml(tmp_path, STAGE, head=HEAD.replace("1234", "5"))
     assert lock_run(path, consumed=0).moved.position == 0
     assert Run.open(path).lock.seed == 5
@@ -103,7 +101,7 @@ def test_a_source_that_is_added(tmp_path):
     assert np.bincount(dataset.batch(range(200, 600))["dataset_id"]).tolist() == [57, 229, 114]
 
 
-def test_one_without_a_lock_is_locked(tmp_path):
+def test_a_run_is_locked_once_and_again_after_changes_that_count(tmp_path):
     run = make_run(tmp_path)
     locked = (tmp_path / "run.lock").read_bytes()
     again = Run.open(tmp_path / "run.toml")
@@ -111,22 +109,11 @@ def test_one_without_a_lock_is_locked(tmp_path):
     assert (tmp_path / "run.lock").read_bytes() == locked
     assert [again.digest(k) for k in (0, 300)] == [run.digest(k) for k in (0, 300)]
     assert re.fullmatch("[0-9a-f]{64}", run.digest(600))
-
-
-def test_comments_and_layout_change_nothing(tmp_path):
-    run = make_run(tmp_path)
     path = write_toml(tmp_path, "# a comment\n" + STAGE.replace("3, code = 1", "6, code = 2"))
     assert texts(Run.open(path).dataset(), [1, 2]) == texts(run.dataset(), [1, 2])
-
-
-def test_a_changed_run_must_be_locked_again(tmp_path):
-    make_run(tmp_path)
     path = write_toml(tmp_path, STAGE.replace("600", "700"))
     with pytest.raises(ConfigError, match=r"run\.toml` changed after it was locked.*\n.*tokenloom run lock"):
         Run.open(path)
-
-
-def test_there_is_no_run(tmp_path):
     with pytest.raises(DatasetNotFoundError, match=r"no file `.*nothing\.toml`"):
         Run.open(tmp_path / "nothing.toml")
 
@@ -226,15 +213,7 @@ def test_the_file_of_a_lock(tmp_path):
     assert read_lock(path) == full_lock(tmp_path)
 
 
-def test_a_lock_in_the_working_directory_names_pairs_from_there(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    lock = make_lock(source_of("web", "data/web"))
-    write_lock("run.lock", lock)
-    assert read_lock("run.lock") == lock
-    assert read_lock(f"{tmp_path}/run.lock").sources[0].pairs[0].prefix == f"{tmp_path}/data/web"
-
-
-def test_a_lock_in_object_storage(bucket):
+def test_a_lock_in_object_storage_names_no_local_pair(bucket):
     folder = f"s3://{bucket.name}"
     lock = make_lock(source_of("web", f"{folder}/data/web", "s3://elsewhere/web"))
     write_lock(f"{folder}/run.lock", lock)
@@ -242,6 +221,8 @@ def test_a_lock_in_object_storage(bucket):
     assert read_lock_if_there(f"{folder}/other.lock") is None
     with pytest.raises(ConfigError, match="cannot refer to the local pair `data/web`"):
         write_lock(f"{folder}/run.lock", make_lock(source_of("web", "data/web")))
+    with pytest.raises(ConfigError, match="in object storage refers to the local path '/etc/web'"):
+        parse_lock(with_members(in_pair(prefix="/etc/web")), path="s3://bucket/run.lock")
 
 
 def test_no_secret_is_written(tmp_path):
@@ -251,11 +232,16 @@ def test_no_secret_is_written(tmp_path):
     assert b"secret" not in data
 
 
-def test_no_lock(tmp_path):
+def test_a_lock_in_the_working_directory_names_pairs_from_there(tmp_path, monkeypatch):
     assert read_lock_if_there(f"{tmp_path}/run.lock") is None
     with pytest.raises(ConfigError, match=r"no lock `.*run\.lock`") as caught:
         read_lock(f"{tmp_path}/run.lock")
     assert caught.value.hint == "create it with `tokenloom run lock`"
+    monkeypatch.chdir(tmp_path)
+    lock = make_lock(source_of("web", "data/web"))
+    write_lock("run.lock", lock)
+    assert read_lock("run.lock") == lock
+    assert read_lock(f"{tmp_path}/run.lock").sources[0].pairs[0].prefix == f"{tmp_path}/data/web"
 
 
 WHOLE = lock_bytes(full_lock("."), path="run.lock")
@@ -383,6 +369,73 @@ def test_what_another_program_has_written_is_refused(change, message):
     assert message in caught.value.message
 
 
-def test_a_local_pair_in_a_lock_of_a_store_is_refused():
-    with pytest.raises(ConfigError, match="in object storage refers to the local path '/etc/web'"):
-        parse_lock(with_members(in_pair(prefix="/etc/web")), path="s3://bucket/run.lock")
+# --- runs that are stopped anywhere, changed, and gone on with on other ranks: the stream is that of the unbroken run
+END = 700
+
+
+def stage(number: int, samples: int, web: int, code: int) -> str:
+    weights = f"weights = {{ web = {web}, code = {code} }}"
+    return f'[[stages]]\nname = "{number}"\nsequence_length = 16\nsamples = {samples}\n{weights}\n'
+
+
+def read(run: Run, state, *, stop: int, ranks: int, size: int, threads: int) -> tuple[list[list[int]], dict]:
+    """Returns what all ranks read from a state on until they are at `stop` or beyond, and the state there."""
+    found: dict[int, list[int]] = {}
+    ends = []
+    for rank in range(ranks):
+        total = len(run.dataset())
+        loader = ThreadLoader(
+            run.dataset(), MegatronPretrainingSampler(total, 0, size, rank, ranks), num_threads=threads
+        )
+        if state is not None:
+            loader.load_state_dict(state)
+        first = 0 if state is None else state["position"]
+        for number, batch in enumerate(loader):
+            begin = first + (number * ranks + rank) * size
+            for row in range(size):
+                found[begin + row] = [*batch["tokens"][row].tolist(), int(batch["labels"][row, -1])]
+            if first + (number + 1) * ranks * size >= stop:
+                break
+        ends.append(loader.state_dict())
+    assert all(end == ends[0] for end in ends)
+    return [found[position] for position in sorted(found)], ends[0]
+
+
+@pytest.mark.parametrize(
+    "attempt", [0, 1, 2, *(pytest.param(number, marks=pytest.mark.slow) for number in range(3, 8))]
+)
+def test_the_stream_is_that_of_the_unbroken_run(tmp_path, rng, attempt):
+    stages = [stage(0, END, 3, 1)]
+    run = make_run(tmp_path, "".join(stages))
+    stream: list[list[int]] = []
+    state, position, grown, extra = None, 0, 0, 0
+    while position < END - 70:
+        ranks, size, threads = (int(rng.integers(1, most)) for most in (5, 7, 4))
+        stop = position + int(rng.integers(1, 200))
+        part, state = read(run, state, stop=min(stop, END - 40), ranks=ranks, size=size, threads=threads)
+        stream += part
+        position = state["position"]
+        assert len(stream) == position
+        match int(rng.integers(4)):
+            case 0:  # other weights from here on
+                begun = sum(int(each.split("samples = ")[1].split("\n")[0]) for each in stages[:-1])
+                if position > begun:
+                    web, code = rng.integers(1, 9, 2).tolist()
+                    head, _, rest = stages.pop().partition("samples = ")
+                    stages += [f"{head}samples = {position - begun}\n{rest.partition(chr(10))[2]}"]
+                    stages += [stage(len(stages), END - position, web, code)]
+            case 1:  # more of a source
+                grown += 1
+                write_pair(tmp_path / f"web-{5 + grown}", 60, first=10**6 * grown, seed=grown)
+            case 2:  # a source that no stage reads yet
+                extra += 1
+                write_pair(tmp_path / f"other-{extra}", 30, first=10**8 + 10**6 * extra, seed=extra)
+            case _:
+                continue
+        others = "".join(f'other{number} = "other-{number}"\n' for number in range(1, extra + 1))
+        lock_run(write_toml(tmp_path, "".join(stages), sources=SOURCES + others), consumed=position)
+        run = Run.open(tmp_path / "run.toml")
+    assert stream == texts(run.dataset(), range(len(stream)))
+    assert run.dataset().run_order.order_state(len(stream)) == {
+        name: state[name] for name in ("run", "position", "digest")
+    }
