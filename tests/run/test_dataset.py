@@ -46,12 +46,11 @@ from tokenloom.run.sources import lock_sources
 from tokenloom.samplers import MegatronPretrainingSampler
 from tokenloom.storage.settings import ObjectStorageSettings
 
-TWO_LENGTHS = (
-    STAGE + '[[stages]]\nname = "long"\nsequence_length = 32\nsamples = 100\nweights = { web = 1, code = 1 }\n'
-)
+LONG = '[[stages]]\nname = "long"\nsequence_length = %d\nsamples = %d\nweights = { web = 1%s }\n'
+TWO_LENGTHS = STAGE + LONG % (32, 100, ", code = 1")
 
 
-def test_every_way_to_a_sample_gives_the_same(tmp_path):
+def test_every_way_to_a_sample_gives_the_same_and_none_is_without_loss(tmp_path):
     dataset = make_run(tmp_path).dataset()
     assert len(dataset) == 600
     positions = [5, 599, 0, 5, 77]
@@ -71,6 +70,10 @@ def test_every_way_to_a_sample_gives_the_same(tmp_path):
     assert isinstance(dataset, FillsBatches | KnowsOrder)
     assert isinstance(dataset, Announces)
     assert not is_remote_dataset(dataset)
+    batch = dataset.batch([3, None])
+    assert batch["loss_mask"].sum(axis=1).tolist() == [16.0, 0.0]
+    assert dataset[None]["loss_mask"].sum() == 0
+    assert dataset.sample(None)["loss_mask"].sum() == 0
 
 
 @pytest.mark.parametrize("columns", ["", 'columns = ["loss_weight"]\n'])
@@ -138,7 +141,7 @@ LENGTHS = "".join(
 
 
 @pytest.mark.parametrize("documents", ["shuffled", "file"])
-def test_a_warm_up_of_lengths_reads_every_token_of_a_pass_once(tmp_path, documents):
+def test_a_warm_up_of_lengths_reads_every_token_of_a_pass_once_and_finds_it_again(tmp_path, documents):
     run = make_run(tmp_path, LENGTHS, head=HEAD + f'documents = "{documents}"\n')
     dataset = run.dataset()
     places = [dataset.place(position) for position in range(601)]
@@ -155,25 +158,12 @@ def test_a_warm_up_of_lengths_reads_every_token_of_a_pass_once(tmp_path, documen
     for source, (_, row) in zip(plan.sources, ledger.sources, strict=True):
         assert (row.balance, row.given_up, row.not_reached) == ((0, 0), 0, source.unseen_tokens)
         assert source.uncovered_tokens == row.dropped_tail + row.first_of_passes
-
-
-def test_what_a_warm_up_read_is_found_again(tmp_path):
-    run = make_run(tmp_path, LENGTHS)
-    dataset = run.dataset()
     for source, name in enumerate(("web", "code")):
         read = [position for position in range(601) if dataset.place(position).source == name]
         spans = [(position, dataset.spans(position)) for position in read]
         expected = [(at, *row) for at, each in spans for row in tuples(each.documents, each.starts, each.lengths)]
         found = run.occurrences({source: range(run.lock.sources[source].num_documents)})
         assert sorted(tuples(found.positions, found.documents, found.starts, found.lengths)) == sorted(expected)
-
-
-def test_none_is_a_sample_without_loss(tmp_path):
-    dataset = make_run(tmp_path).dataset()
-    batch = dataset.batch([3, None])
-    assert batch["loss_mask"].sum(axis=1).tolist() == [16.0, 0.0]
-    assert dataset[None]["loss_mask"].sum() == 0
-    assert dataset.sample(None)["loss_mask"].sum() == 0
 
 
 def test_pickled_forked_and_in_threads(tmp_path):
@@ -253,27 +243,23 @@ def test_data_that_changed_is_an_error(tmp_path):
     with pytest.raises(DatasetFormatError, match=r"code\.idx.* changed after it was locked: expected documents: 140"):
         dataset.batch(range(600))
     os.unlink(tmp_path / "web-1.bin")
-    with pytest.raises(DatasetNotFoundError, match="web-1"):
+    with pytest.raises(DatasetNotFoundError, match="web-1") as raised:
         run.dataset().batch(range(600))
+    assert "SectionNeeded" not in "".join(traceback.format_exception(raised.value))
 
 
-@pytest.mark.parametrize(
-    "samples",
-    [
-        "reset_position_ids = true\nreset_attention_mask = true\neod_mask_loss = true\ncreate_attention_mask = true",
-        "inter_document_masking = true",
-        "add_extra_token_to_sequence = false",
-    ],
-)
+RESETS = "reset_position_ids = true\nreset_attention_mask = true\neod_mask_loss = true\ncreate_attention_mask = true"
+
+
+@pytest.mark.parametrize("samples", [RESETS, "inter_document_masking = true", "add_extra_token_to_sequence = false"])
 def test_settings_of_samples(tmp_path, samples):
-    class Tokenizer:
-        vocab_size, eod, unique_identifiers = 100000, 30, {}
-
+    tokenizer = StandInTokenizer(vocab_size=100_000, eod=30)
     write_data(tmp_path)
     write_toml(tmp_path, sources=f"[samples]\n{samples}\n" + SOURCES)
-    mapped = Run.open(tmp_path / "run.toml", tokenizer=Tokenizer()).dataset()
-    read = Run.open(tmp_path / "run.toml", tokenizer=Tokenizer(), mmap=False).dataset()
-    first, second = mapped.batch(range(40)), read.batch(range(40))
+    first, second = (
+        Run.open(tmp_path / "run.toml", tokenizer=tokenizer, mmap=mmap).dataset().batch(range(40))
+        for mmap in (True, False)
+    )
     assert first.keys() == second.keys()
     for name in first:
         assert np.array_equal(first[name], second[name]), name
@@ -308,21 +294,6 @@ def test_none_is_held_out(tmp_path):
         run.holdout("wbe")
 
 
-def test_columns_follow_their_tokens_through_stages(tmp_path):
-    write_data(tmp_path)
-    for name in ("web-0", "web-1", "code"):
-        tokens = IndexedDataset(tmp_path / name)[:]
-        add_column(tmp_path / name, "place", tokens, dtype=np.int32)
-        add_column(tmp_path / name, "next", tokens, dtype=np.float64, of="label")
-    samples = '[samples]\ncolumns = ["place", "next"]\n'
-    dataset = make_run(tmp_path, TWO_LENGTHS, head=HEAD + samples).dataset()
-    for each in (dataset, pickle.loads(pickle.dumps(dataset))):
-        for positions in (range(50), range(600, 640)):
-            batch = each.batch(positions)
-            assert np.array_equal(batch["place"], batch["tokens"])
-            assert np.array_equal(batch["next"], batch["labels"])
-
-
 # --- packs, fill in the middle and conversations, and the tokenizer -------------------------------------------------
 BEST_FIT = HEAD + 'windows = "best_fit"\n[samples]\ninter_document_masking = true\n'
 
@@ -349,8 +320,7 @@ def test_packs_of_pairs_that_come_later_and_of_another_length(tmp_path):
     run = make_run(tmp_path, head=BEST_FIT)
     tokens = run.dataset().batch(range(200))["tokens"]
     write_pair(tmp_path / "web-9", 60, first=10**6, seed=3)
-    longer = STAGE + '[[stages]]\nname = "long"\nsequence_length = 64\nsamples = 50\nweights = { web = 1 }\n'
-    lock_run(write_toml(tmp_path, longer, head=BEST_FIT), consumed=200)
+    lock_run(write_toml(tmp_path, STAGE + LONG % (64, 50, ""), head=BEST_FIT), consumed=200)
     after = Run.open(tmp_path / "run.toml")
     assert np.array_equal(after.dataset().batch(range(200))["tokens"], tokens)
     assert [len(pair.packs) for pair in after.lock.sources[0].pairs] == [2, 2, 2]
@@ -402,23 +372,14 @@ def test_single_conversations_and_their_lengths(tmp_path):
     assert dataset.padded_lengths(positions).tolist() == padded
     items = dataset.__getitems__([3, 4])
     assert items[0]["tokens"].tolist() == dataset.sample(3)["tokens"].tolist()
-    longer = STAGE + '[[stages]]\nname = "long"\nsequence_length = 32\nsamples = 50\nweights = { web = 1 }\n'
     (tmp_path / "run.lock").unlink()
-    both = chat_run(tmp_path, "varlen", longer).dataset()
+    both = chat_run(tmp_path, "varlen", STAGE + LONG % (32, 50, "")).dataset()
     lengths = [int(both.sample(k)["original_seq_len"][0]) for k in (640, 5, 610)]
     assert both.lengths(np.array([640, 5, 610])).tolist() == lengths
     with pytest.raises(ConfigError, match="cannot fill given arrays with conversations"):
         both.allocate_batch(2)
     web = [k for k in range(600) if dataset.place(k).source == "web" and dataset.place(k).walk == 0]
     assert sorted(int(dataset.spans(k).documents[0]) for k in web) == list(range(130))
-
-
-def test_data_that_are_not_there_any_more_show_no_error_of_a_kernel(tmp_path):
-    dataset = make_run(tmp_path).dataset()
-    (tmp_path / "code.idx").unlink()
-    with pytest.raises(DatasetNotFoundError) as raised:
-        dataset.batch(range(600))
-    assert "SectionNeeded" not in "".join(traceback.format_exception(raised.value))
 
 
 SHA256 = "ab" * 32
@@ -430,14 +391,11 @@ def known(**ids):
     return tokenizer
 
 
-def test_a_pad_that_is_another_token_counts_where_that_is_allowed():
+def test_the_tokenizer_of_a_run_knows_its_ids_without_loading_anything():
     assert locked_tokenizer("t.json", known(pad=9), allow_ambiguous_pad=False).pad is None
     tokenizer = RunTokenizer(locked_tokenizer("t.json", known(pad=9), allow_ambiguous_pad=True), None)
     with pytest.warns(UserWarning, match="pad id 9"):
         assert pad_token_id(tokenizer, allow_ambiguous=True) == 9
-
-
-def test_samples_get_their_ids_without_loading_anything():
     locked = locked_tokenizer("t.json", known(pad=1), allow_ambiguous_pad=False)
     assert locked == LockedTokenizer(name="t.json", fingerprint=SHA256, eod=9, pad=1, vocab_size=100)
     tokenizer = pickle.loads(pickle.dumps(RunTokenizer(locked, "/nowhere/t.json")))
@@ -445,9 +403,6 @@ def test_samples_get_their_ids_without_loading_anything():
     assert pad_token_id(tokenizer, allow_ambiguous=False) == 1
     with pytest.raises(Exception, match="nowhere"):
         tokenizer.tokenize("text")
-
-
-def test_a_run_that_names_none():
     tokenizer = RunTokenizer(None, None)
     assert tokenizer.vocab_size is None
     assert pad_token_id(tokenizer, allow_ambiguous=False) == NO_TOKEN
@@ -474,10 +429,8 @@ def test_packs_of_all_stages_are_counted(tmp_path):
     packs = [(length, best_fit_report(lengths, sequence_length=length).num_packs) for length in (8, 16)]
     assert source.pairs[0].packs == tuple(packs)
     without_extra = best_fit_report(lengths, sequence_length=8, extra=0).num_packs
-    for samples, expected in (
-        ({"add_extra_token_to_sequence": False}, without_extra),
-        ({"most_documents": 1}, 8),  # 30 is four pieces
-    ):
+    without = {"add_extra_token_to_sequence": False}, without_extra
+    for samples, expected in (without, ({"most_documents": 1}, 8)):  # 30 is four pieces
         (source,) = locked(set_up(tmp_path, 'web = "web"', windows="best_fit", samples=samples))
         assert source.pairs[0].packs == ((8, expected),)
 
@@ -586,7 +539,7 @@ def test_values_stand_beside_the_token_that_they_were_stored_with(tmp_path, rng,
     placed = Placed(tmp_path, without="code" if case > 2 else "")
     tokenizer = CharacterTokenizer() if kind == "fim" else None
     run = Run.open(run.path, mmap=bool(rng.random() < 0.7), tokenizer=tokenizer)
-    dataset, total = run.dataset(), min(run.num_samples, 480)
+    dataset, total = pickle.loads(pickle.dumps(run.dataset())), min(run.num_samples, 480)
     size, seen, found = int(rng.integers(1, 9)), [], 0
     consumed = int(rng.integers(0, total // 2))
     for rank in range(size):
@@ -671,8 +624,7 @@ def test_an_object_that_was_replaced_after_it_was_locked(bucket, tmp_path):
 
 
 def test_stages_of_two_lengths_are_announced(bucket, tmp_path):
-    longer = STAGE + '[[stages]]\nname = "long"\nsequence_length = 32\nsamples = 50\nweights = { web = 1 }\n'
-    here, there = stored(bucket, tmp_path, longer)
+    here, there = stored(bucket, tmp_path, STAGE + LONG % (32, 50, ""))
     dataset = there.dataset()
     dataset.will_need(list(range(590, 610)))
     assert texts(dataset, range(590, 610)) == texts(here.dataset(), range(590, 610))

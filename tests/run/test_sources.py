@@ -33,20 +33,13 @@ def locked(folder, *sources, old=None, at=0, **options):
     return lock_sources(settings_of(folder, *sources), old=old, at=at, **options)
 
 
-def test_a_pair_without_manifest(tmp_path):
+def test_a_pair_without_and_with_manifest(tmp_path):
     prefix = write_source(tmp_path / "web", 3, 0, 4)
     index = IndexedDataset(prefix).index
     assert lock_pair(prefix) == LockedPair(
-        prefix=prefix,
-        num_documents=3,
-        num_tokens=7,
-        dtype="uint16",
-        idx_bytes=34 + 3 * 12 + 4 * 8,
+        prefix=prefix, num_documents=3, num_tokens=7, dtype="uint16", idx_bytes=34 + 3 * 12 + 4 * 8,
         index_start_crc32=index_start_crc32(index.header, index.sequence_lengths),
-    )
-
-
-def test_a_pair_with_manifest(tmp_path):
+    )  # fmt: skip
     prefix = write_with_manifest(tmp_path / "web", 3, 4)
     facts, pair = read_manifest(prefix).pair, lock_pair(prefix)
     assert (pair.tokens_crc32, pair.index_crc32, pair.fingerprint) == (facts.tokens.crc32, facts.index.crc32, SHA256)
@@ -60,24 +53,24 @@ def test_what_a_run_cannot_read(tmp_path):
     write_pair(tmp_path / "images", [[[1], [2]]], multimodal=True)
     with pytest.raises(ConfigError, match=r"`.*images\.idx`: a run cannot read multimodal pairs"):
         lock_pair(f"{tmp_path}/images")
-
-
-def test_a_source_without_tokens(tmp_path):
     write_source(tmp_path / "a", 0, 0)
     write_source(tmp_path / "b")
     with pytest.raises(ConfigError, match=r"source 'web' has no tokens in 2 pairs"):
         locked(tmp_path, 'web = ["a", "b"]')
+    write_source(tmp_path / "short", 3, dtype=np.uint16)
+    write_source(tmp_path / "long", 3, dtype=np.int32)
+    with pytest.raises(ConfigError, match=r"source 'web' mixes two token dtypes: uint16 in .* and int32"):
+        locked(tmp_path, 'web = ["short", "long"]')
+    assert len(locked(tmp_path, 'web = "short"', 'code = "long"')) == 2
 
 
 def test_growth_keeps_numbers_and_places(tmp_path):
-    for name in "bd":
-        write_source(tmp_path / "web" / name, 3)
-    write_source(tmp_path / "code", 3)
+    for name in ("web/b", "web/d", "code"):
+        write_source(tmp_path / name, 3)
     sources = 'web = { data = "web/*", holdout = "20%" }', 'code = "code"'
     old = make_lock(*locked(tmp_path, *sources))
-    for name in "ac":
-        write_source(tmp_path / "web" / name, 3)
-    write_source(tmp_path / "books", 5)
+    for name in ("web/a", "web/c", "books"):
+        write_source(tmp_path / name, 3)
     new = locked(tmp_path, 'books = "books"', sources[0], old=old, at=90)
     prefixes = {source.name: [os.path.basename(pair.prefix) for pair in source.pairs] for source in new}
     assert list(prefixes.items()) == [("web", ["b", "d", "a", "c"]), ("code", ["code"]), ("books", ["books"])]
@@ -186,14 +179,6 @@ def test_a_holdout_is_not_changed(tmp_path):
         with pytest.raises(ConfigError, match=f"documents held out of `.*a` must stay 2, got {found}"):
             locked(tmp_path, f'web = {{ data = "a", {share} }}', old=old, at=5)
     assert locked(tmp_path, 'web = { data = "a", holdout = "30%" }')[0].pairs[0].held_documents == 3
-
-
-def test_pairs_of_two_dtypes_in_one_source(tmp_path):
-    write_source(tmp_path / "a", 3, dtype=np.uint16)
-    write_source(tmp_path / "b", 3, dtype=np.int32)
-    with pytest.raises(ConfigError, match=r"source 'web' mixes two token dtypes: uint16 in .* and int32"):
-        locked(tmp_path, 'web = ["a", "b"]')
-    assert len(locked(tmp_path, 'web = "a"', 'code = "b"')) == 2
 
 
 @pytest.mark.parametrize("has_manifest", [True, False])
@@ -317,11 +302,15 @@ def flip(path, *, at):
         file.write(bytes([byte ^ 1]))
 
 
-def test_nothing_is_wrong(lock, tmp_path):
+def test_other_tokens_are_found_by_reading_alone(lock, tmp_path):
     assert check_sources(lock, full=False) == []
     unknown = check_sources(lock, full=True)
     assert [each.path for each in unknown] == [f"{tmp_path}/code.bin", f"{tmp_path}/code.idx"]
     assert all(problem.is_unknown and "not checked" in problem.message for problem in unknown)
+    flip(tmp_path / "web" / "a.bin", at=3)
+    assert messages(lock, full=False) == []
+    (message,) = messages(lock, full=True)
+    assert message.startswith(f"`{tmp_path}/web/a.bin` changed after it was locked: expected bytes with CRC-32 ")
 
 
 def test_every_pair_that_is_missing_or_changed_is_told(lock, tmp_path):
@@ -337,13 +326,6 @@ def test_every_pair_that_is_missing_or_changed_is_told(lock, tmp_path):
         "`web/b.bin`: expected 10 bytes (the end of sequence 0 in `web/b.idx`), found 8",
         "`code.idx` changed after it was locked: expected documents: 1, found 2",
     ]
-
-
-def test_other_tokens_are_found_by_reading_alone(lock, tmp_path):
-    flip(tmp_path / "web" / "a.bin", at=3)
-    assert messages(lock, full=False) == []
-    (message,) = messages(lock, full=True)
-    assert message.startswith(f"`{tmp_path}/web/a.bin` changed after it was locked: expected bytes with CRC-32 ")
 
 
 def test_pairs_of_a_store(bucket, tmp_path):
@@ -366,12 +348,9 @@ def pairs_of(*num_documents):
     return [make_pair(f"web-{number}", num_documents=count) for number, count in enumerate(num_documents)]
 
 
-def test_blocks_are_held_out_where_they_are_many():
+def test_blocks_are_held_out_where_they_are_many_and_numbers_rounded_over_all_pairs():
     assert not holds_blocks(pairs_of(31 * 10 * BLOCK_DOCUMENTS + 9 * BLOCK_DOCUMENTS), Fraction(1, 10))
     assert holds_blocks(pairs_of(31 * 10 * BLOCK_DOCUMENTS + 9 * BLOCK_DOCUMENTS + 1), Fraction(1, 10))
-
-
-def test_numbers_are_rounded_over_all_pairs():
     chosen = with_holdout(pairs_of(3, 3, 3, 3), Fraction(1, 10), by_blocks=False)
     assert [pair.held_documents for pair in chosen] == [0, 1, 0, 0]
     chosen = with_holdout(
