@@ -21,6 +21,7 @@ from tests.run.small_runs import (
     stage,
     tuples,
 )
+from tests.support import flat
 
 from tokenloom import ConfigError
 from tokenloom.run.changes import check_past, differences, first_moved, lock_changes
@@ -45,14 +46,8 @@ def what_is_read(lock: RunLock, stop: int) -> list[tuple]:
     for position, (number, which, walk, window) in enumerate(found):
         walked = streams[which].walks[walk]
         data = [content_of(pair) for pair in lock.sources[which].pairs[walked.first_pair : walked.last_pair]]
-        denied = sorted(
-            document
-            for denial in lock.denials
-            if denial.start <= position
-            for of, documents in denial.documents
-            if of == which
-            for document in documents
-        )
+        denials = [denial.documents for denial in lock.denials if denial.start <= position]
+        denied = sorted(flat(documents for of, documents in flat(denials) if of == which))
         place = lock.sources[which].name, lock.segments[number].sequence_length, walk, window
         settings = lock.order, lock.seed, lock.documents, lock.windows, lock.dataset, dict(lock.samples)
         rows.append((settings, place, walked.first_pair, data, denied))
@@ -165,6 +160,7 @@ def test_no_permitted_change_moves_what_was_read(run, data):
         if not lock.segments:
             return  # caps that let nothing be read
         consumed = data.draw(st.integers(consumed, max(consumed, min(end_of(lock), consumed + 70))), label="consumed")
+        assert resolved_lock(settings, sources, lock, consumed, denials=lock.denials).segments == lock.segments
         kind, settings, sources, denials = changed(data.draw, settings, sources, lock, consumed, count)
         changed_lock = resolved_lock(settings, sources, lock, consumed, denials=denials)
         if consumed:
@@ -196,20 +192,7 @@ def test_a_cap_that_held_back_a_source_may_go_again():
     assert dict(freed.segments[-1].weights).keys() == {0, 1}
 
 
-@given(runs(), st.data())
-def test_resolving_again_changes_nothing(run, data):
-    settings, sources = run
-    lock = resolved_lock(settings, sources)
-    if lock.segments:
-        consumed = data.draw(st.integers(0, end_of(lock)))
-        assert resolved_lock(settings, sources, lock, consumed).segments == lock.segments
-
-
-BREAKS = (*("seed", "weights", "length", "block", "checksum", "tokens", "deny", "size", "documents", "name", "sooner"),)
-
-
-def renamed(shares, name: str):
-    return shares and tuple(("renamed" if one == name else one, share) for one, share in shares)
+BREAKS = ("seed", "weights", "length", "block", "checksum", "tokens", "deny", "size", "documents", "name", "sooner")
 
 
 def broken(draw, settings: Settings, sources, old: RunLock):
@@ -225,11 +208,12 @@ def broken(draw, settings: Settings, sources, old: RunLock):
     if kind in ("checksum", "tokens", "name", "sooner"):
         pairs = list(one.pairs)
         if kind == "name":
+
+            def renamed(shares):
+                return shares and tuple(("renamed" if name == one.name else name, share) for name, share in shares)
+
+            stages = [replace(each, weights=renamed(each.weights), passes=renamed(each.passes)) for each in stages]
             one = replace(one, name="renamed")
-            stages = [
-                replace(each, weights=renamed(each.weights, names[which]), passes=renamed(each.passes, names[which]))
-                for each in stages
-            ]
         elif kind == "sooner":
             one = replace(one, pairs=(*pairs, pair(50, since=draw(st.integers(0, 40)))))
         else:
@@ -316,17 +300,14 @@ def test_more_than_the_run_has_cannot_have_been_read():
         first_moved(old, old, 21)
 
 
-def test_sources_pairs_segments_and_denials_are_told():
+def test_sources_pairs_segments_and_denials_are_told_and_numbers_of_sources_do_not_matter():
     old = lock([source("web", 5), source("gone", 5)], [segment(0, 10, [1])])
-    new = lock(
-        [source("web", 5, 7, since=(0, 4)), source("code", 3)], [segment(0, 4, [1]), segment(4, 6, [1, 1])], seed=2
-    )
-    new = replace(new, denials=(LockedDenial(start=4, documents=((0, (1, 2)),)),))
+    denials = (LockedDenial(start=4, documents=((0, (1, 2)),)),)
+    segments = [segment(0, 4, [1]), segment(4, 6, [1, 1])]
+    new = lock([source("web", 5, 7, since=(0, 4)), source("code", 3)], segments, seed=2, denials=denials)
     changes = lock_changes(old, new)
-    assert [(data.name, [(pair.num_tokens, pair.since) for pair in data.pairs]) for data in changes.new_data] == [
-        ("web", [(71, 4)]),
-        ("code", [(31, 0)]),
-    ]
+    new_data = [(data.name, [(pair.num_tokens, pair.since) for pair in data.pairs]) for data in changes.new_data]
+    assert new_data == [("web", [(71, 4)]), ("code", [(31, 0)])]
     assert changes.new_sources == ("code",)
     assert changes.gone == ("gone",)
     assert changes.new_segments == new.segments
@@ -334,9 +315,6 @@ def test_sources_pairs_segments_and_denials_are_told():
     earlier = replace(new, denials=(LockedDenial(start=3, documents=((0, (1,)),)), *new.denials))
     assert lock_changes(new, earlier).num_denied == 1
     assert changes.others == ("seed",)
-
-
-def test_numbers_of_sources_do_not_matter():
     one = lock([source("web", 5), source("code", 5)], [segment(0, 10, [2, 1])])
     other = lock([source("code", 5), source("web", 5)], [segment(0, 10, [1, 2])])
     assert not lock_changes(one, one)
@@ -346,18 +324,22 @@ def test_numbers_of_sources_do_not_matter():
 # --- how two runs differ --------------------------------------------------------------------------------------------
 MUCH, LITTLE = source("web", 30), source("code", 10)
 OLD = lock([MUCH, LITTLE], [segment(0, 400, [3, 1])])
-NONE = 100
 
 
-def test_a_run_is_equal_to_itself():
+def test_a_run_is_equal_to_itself_and_another_seed_has_all_data_in_common():
     found = differences(OLD, OLD)
     assert found.are_equal
     assert (found.position, found.stop, found.ends, found.settings) == (None, 400, (400, 400), ())
     assert found.runs[0] == found.runs[1]
     assert [(each.common_data, each.data_before, each.data_after) for each in found.sources] == [(301,) * 3, (101,) * 3]
+    found = differences(OLD, replace(OLD, seed=2))
+    assert found.position == 0
+    assert [(each.name, each.before, each.after) for each in found.settings] == [("seed", "1", "2")]
+    assert [each.common_data for each in found.sources] == [301, 101]
+    assert found.runs[0] != found.runs[1]
 
 
-def test_another_mixture_from_a_position_on():
+def test_another_mixture_from_a_position_on_and_a_run_that_continues_another():
     new = replace(OLD, segments=(segment(0, 200, [3, 1]), segment(200, 200, [1, 1], stage="more code")))
     found = differences(OLD, new)
     assert not found.are_equal
@@ -367,9 +349,6 @@ def test_another_mixture_from_a_position_on():
     assert (stages.name, stages.before) == ("stages", "400 samples of 10 tokens from 0 on: web: 3, code: 1")
     assert stages.after == "200 samples of 10 tokens from 0 on: web: 3, code: 1"
     assert differences(OLD, new, until=200).are_equal
-
-
-def test_one_run_continues_another():
     longer = replace(OLD, segments=(*OLD.segments, segment(400, None, [1])))
     found = differences(OLD, longer)
     assert (found.position, found.before, found.after.position, found.reason) == (400, None, 400, None)
@@ -379,14 +358,6 @@ def test_one_run_continues_another():
     assert differences(OLD, longer, until=401).position == 400
     with pytest.raises(ConfigError, match="position 401 out of range: the longer run has 400 samples"):
         differences(OLD, OLD, until=401)
-
-
-def test_another_seed_has_all_data_in_common():
-    found = differences(OLD, replace(OLD, seed=2))
-    assert found.position == 0
-    assert [(each.name, each.before, each.after) for each in found.settings] == [("seed", "1", "2")]
-    assert [each.common_data for each in found.sources] == [301, 101]
-    assert found.runs[0] != found.runs[1]
 
 
 def test_changed_and_grown_data():

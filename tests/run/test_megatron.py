@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from tests.run.data import write_source
 from tests.run.folders import MEGATRON_LENGTHS, MEGATRON_SOURCES, MEGATRON_STAGE, make_megatron, opened
-from tests.support import StandInTokenizer
+from tests.support import make_config
 
-from tokenloom import BlendedMegatronDatasetBuilder, GPTDataset, GPTDatasetConfig
+from tokenloom import BlendedMegatronDatasetBuilder, GPTDataset
 from tokenloom.errors import ConfigError, DatasetFormatError
 from tokenloom.loading.samplers import MegatronPretrainingSampler
 from tokenloom.loading.state import consumed_of_state, loader_state
@@ -27,18 +27,9 @@ def built(folder: Path, blend, *, size=300, cache=None, **settings):
     names = blend if isinstance(blend, list) else [(None, blend)]
     weights = [weight for weight, _ in names]
     prefixes = [str(folder / name) for _, name in names]
-    config = GPTDatasetConfig(
-        random_seed=1234,
-        sequence_length=16,
-        blend_per_split=[(prefixes, None if weights == [None] else weights), None, None],
-        path_to_cache=None if cache is None else str(cache),
-        tokenizer=StandInTokenizer(),
-        reset_position_ids=False,
-        reset_attention_mask=False,
-        eod_mask_loss=False,
-        create_attention_mask=False,
-        **settings,
-    )
+    settings |= {"random_seed": 1234, "sequence_length": 16, "path_to_cache": cache and str(cache)}
+    blends = [(prefixes, None if weights == [None] else weights), None, None]
+    config = make_config(None, blend_per_split=blends, **settings)
     return BlendedMegatronDatasetBuilder(GPTDataset, [size, None, None], lambda: True, config).build()[0]
 
 
@@ -102,7 +93,7 @@ def test_pairs_of_a_source_divide_its_weight_by_their_tokens(tmp_path):
     assert_same(opened(path, path_to_cache=tmp_path / "ours").dataset(), expected)
 
 
-def test_the_lock_holds_its_data(tmp_path):
+def test_the_lock_holds_its_data_and_changes_before_consumption_are_said(tmp_path):
     path = make_megatron(tmp_path)
     lock = lock_run(path).lock
     assert lock.order == MEGATRON_ORDER
@@ -111,11 +102,10 @@ def test_the_lock_holds_its_data(tmp_path):
     assert segment.weights == ((0, 7), (1, 3))
     assert check_sources(lock, full=False) == []
     assert Run.open(path).lock == lock
-
-
-def test_changed_data_are_an_error(tmp_path):
-    path = make_megatron(tmp_path)
-    lock_run(path)
+    make_megatron(tmp_path, seed=5)
+    with pytest.raises(ConfigError, match="position 0 may already be consumed: a sample of `seed` 1234 would become a"):
+        lock_run(path)
+    assert lock_run(path, consumed=0).moved.position == 0
     write_source(tmp_path / "code", *range(6, 96, 3))
     with pytest.raises(DatasetFormatError, match=r"code\.idx` changed after it was locked"):
         opened(path, path_to_cache=tmp_path / "cache").dataset()
@@ -148,13 +138,7 @@ def test_a_loader_goes_on_from_its_state_on_other_ranks(tmp_path):
     np.testing.assert_array_equal(np.concatenate([first["tokens"], second["tokens"]]), expected["tokens"])
 
 
-def test_a_pickled_dataset_knows_its_order(tmp_path):
-    dataset = opened(make_megatron(tmp_path), path_to_cache=tmp_path / "cache").dataset()
-    again = pickle.loads(pickle.dumps(dataset))
-    assert loader_state(again, 5) == loader_state(dataset, 5)
-
-
-def test_a_state_beyond_the_end_is_refused(tmp_path):
+def test_a_state_beyond_the_end_is_refused_and_a_pickled_dataset_knows_its_order(tmp_path):
     dataset = opened(make_megatron(tmp_path), path_to_cache=tmp_path / "cache").dataset()
     end = len(dataset)
     state = loader_state(dataset, end)
@@ -163,6 +147,8 @@ def test_a_state_beyond_the_end_is_refused(tmp_path):
         consumed_of_state(dataset, state | {"position": end + 1})
     with pytest.raises(ConfigError, match="position 1000 out of range"):
         Run.open(tmp_path / "run.toml").digest(1000)
+    again = pickle.loads(pickle.dumps(dataset))
+    assert loader_state(again, 5) == loader_state(dataset, 5)
 
 
 @pytest.mark.parametrize(
@@ -189,15 +175,6 @@ def test_a_change_after_consumption_is_refused(tmp_path, change, before, after):
     words = "state is of another run" if "seed" in change else "any change reshuffles all"
     with pytest.raises(ConfigError, match=words):
         consumed_of_state(opened(path, path_to_cache=tmp_path / "cache").dataset(), state)
-
-
-def test_before_consumption_it_must_be_said_that_nothing_was_read(tmp_path):
-    path = make_megatron(tmp_path)
-    lock_run(path)
-    make_megatron(tmp_path, seed=5)
-    with pytest.raises(ConfigError, match="position 0 may already be consumed: a sample of `seed` 1234 would become a"):
-        lock_run(path)
-    assert lock_run(path, consumed=0).moved.position == 0
 
 
 def test_a_change_that_changes_nothing(tmp_path):

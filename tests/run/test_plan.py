@@ -45,11 +45,14 @@ def test_a_plan_of_one_stage():
     assert [each.difference for each in plan.sources] == [0, 0]
 
 
-def test_tokens_behind_the_last_sample_of_a_walk():
+def test_tokens_behind_the_last_sample_of_a_walk_and_packs_as_slots():
     plan = plan_of(lock([LockedSource(name="web", pairs=(pair(47),))], [segment(0, 6, [1])]))
     (web,) = plan.sources
     assert (web.num_walks, web.offered_tokens, web.seen_tokens) == (2, 94, 60)
     assert (web.unseen_tokens, web.uncovered_tokens) == (20, 14)
+    web = LockedSource(name="web", pairs=(pair(1000, packs=((10, 3),)),))
+    (ledger,) = plan_of(lock([web], [segment(0, 4, [1])], windows="best_fit")).sources
+    assert (ledger.offered_tokens, ledger.seen_tokens, ledger.unseen_tokens, ledger.uncovered_tokens) == (60, 40, 20, 0)
 
 
 @pytest.mark.parametrize("follows", ["stop", "renormalise", "repeat"])
@@ -91,12 +94,6 @@ def test_a_plan_counts_what_is_read(lock):
         }
         unseen = sum((windows[walk] - seen[walk]) * one.sequence_length for walk, one in begun)
         assert unseen == each.unseen_tokens
-
-
-def test_packs_are_slots():
-    web = LockedSource(name="web", pairs=(pair(1000, packs=((10, 3),)),))
-    (ledger,) = plan_of(lock([web], [segment(0, 4, [1])], windows="best_fit")).sources
-    assert (ledger.offered_tokens, ledger.seen_tokens, ledger.unseen_tokens, ledger.uncovered_tokens) == (60, 40, 20, 0)
 
 
 # --- histories ------------------------------------------------------------------------------------------------------
@@ -166,21 +163,6 @@ def test_an_order_that_is_lost_meanwhile_is_not_counted(tmp_path, monkeypatch):
     os.truncate(array, 200)
     with pytest.raises(ChangedFileError, match="was truncated while it was mapped"):
         run.history([300])
-
-
-@given(random_locks(), st.data())
-def test_a_closed_run_reads_the_same_before_its_end(made, data):
-    stop = made.segments[-1].start + (made.segments[-1].num_samples or 50)
-    position = data.draw(st.integers(1, stop))
-    positions = np.arange(position)
-    whole, closed = (Timeline(one).locate(positions) for one in (made, closed_at(made, position)))
-    assert np.array_equal(whole, closed)
-    lengths = {one.sequence_length for one in made.segments}
-    if len(lengths) == 1 and all(pair.since == 0 for one in made.sources for pair in one.pairs):
-        counts = np.bincount(whole.sources, minlength=len(made.sources))
-        for number, passes in enumerate(planned_passes(made, position)):
-            windows = sum(pair.num_tokens - pair.held_tokens for pair in made.sources[number].pairs) - 1
-            assert passes == Fraction(int(counts[number]), windows // max(lengths))
 
 
 # --- notebook cards -------------------------------------------------------------------------------------------------

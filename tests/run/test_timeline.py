@@ -51,9 +51,6 @@ def test_passes_are_samples():
     assert resolved(stage(passes={"web": "0.5", "code": 2})) == [("main", 0, 40, None, {0: 1, 1: 1})]
     assert resolved(stage(passes={"web": "0.99", "code": "1.26"})) == [("main", 0, 51, None, {0: 13, 1: 4})]
     assert resolved(stage(passes={"web": "0.99", "code": "0.01"})) == [("main", 0, 40, None, {0: 39, 1: 1})]
-
-
-def test_passes_of_a_begun_stage_are_those_of_its_start():
     begun = locked(stage(passes={"web": 1, "code": 2}))
     grown = source("web", 40, 20, since=(0, 16))
     assert resolved(stage(passes={"web": 1, "code": 2}), sources=(grown, CODE), old=begun, consumed=16) == [
@@ -61,13 +58,18 @@ def test_passes_of_a_begun_stage_are_those_of_its_start():
     ]  # fmt: skip
 
 
-def test_a_run_stops_where_a_source_has_been_read_as_often_as_it_may():
+def test_a_run_stops_where_a_source_has_been_read_as_often_as_it_may_or_reads_it_again():
     capped = replace(CODE, max_passes=2)
     found = resolve(Settings(stages=(stage(weights={"web": 1, "code": 1}),)), [WEB, capped])
     assert parts(found.segments) in ([("main", 0, 40, None, {0: 1, 1: 1})], [("main", 0, 41, None, {0: 1, 1: 1})])
     assert found.stopped
     end = found.segments[0].num_samples
     assert found.exhausted == (Exhausted(source="code", stage="main", position=end, on_exhausted="stop"),)
+    again = stage(samples=99, weights={"web": 1, "code": 1}, on_exhausted="repeat")
+    found = resolve(Settings(stages=(again,)), [WEB, capped])
+    assert parts(found.segments) == [("main", 0, 99, None, {0: 1, 1: 1})]
+    ((name, position),) = [(each.source, each.position) for each in found.exhausted]
+    assert (name, position in (40, 41)) == ("code", True)
 
 
 def test_the_others_share_what_is_left_of_a_stage():
@@ -87,9 +89,6 @@ def test_a_run_ends_where_nothing_is_left_to_read():
     assert sum(each.num_samples for each in found.segments) == 60
     assert found.stopped
     assert [each.source for each in found.exhausted] == ["web", "code"]
-
-
-def test_a_stage_of_exhausted_sources_alone_ends_the_run():
     capped = replace(WEB, max_passes=1)
     with_it = stage("one", samples=40, weights={"web": 1}), stage("two", samples=3, weights={"web": 1})
     found = resolve(Settings(stages=with_it), [capped])
@@ -97,15 +96,6 @@ def test_a_stage_of_exhausted_sources_alone_ends_the_run():
     longer = replace(with_it[0], samples=39), replace(with_it[1], sequence_length=20)
     found = resolve(Settings(stages=longer), [capped])
     assert (len(found.segments), found.stopped) == (1, True), "half a sample is left"
-
-
-def test_where_a_source_is_read_again_a_cap_is_only_told():
-    capped = replace(CODE, max_passes=2)
-    again = stage(samples=99, weights={"web": 1, "code": 1}, on_exhausted="repeat")
-    found = resolve(Settings(stages=(again,)), [WEB, capped])
-    assert parts(found.segments) == [("main", 0, 99, None, {0: 1, 1: 1})]
-    ((name, position),) = [(each.source, each.position) for each in found.exhausted]
-    assert (name, position in (40, 41)) == ("code", True)
 
 
 def test_a_source_that_grows_begins_a_segment():
@@ -123,23 +113,20 @@ MAIN = {"weights": {"web": 3, "code": 1}}
 @pytest.mark.parametrize(
     ("before", "consumed", "after", "expected"),
     [
-        # longer: the last block is whole, or untouched, or neither
-        (96, 90, 200, [(0, 200, None)]),
+        (96, 90, 200, [(0, 200, None)]),  # longer: the last block is whole, or untouched, or neither
         (100, 96, 200, [(0, 200, None)]),
         (100, 97, 200, [(0, 100, None), (100, 100, None)]),
         (100, 100, 200, [(0, 100, None), (100, 100, None)]),
         (100, 97, None, [(0, 100, None), (100, None, None)]),
         (100, 96, None, [(0, None, None)]),
-        # shorter: the block of the end was touched, or not
-        (100, 80, 90, [(0, 90, None)]),
+        (100, 80, 90, [(0, 90, None)]),  # shorter: the block of the end was touched, or not
         (100, 89, 90, [(0, 90, 96)]),
         (100, 90, 90, [(0, 90, 96)]),
         (100, 96, 96, [(0, 96, None)]),
         (100, 97, 98, [(0, 98, 100)]),
         (None, 89, 90, [(0, 90, 96)]),
         (None, 80, 90, [(0, 90, None)]),
-        # the same
-        (100, 97, 100, [(0, 100, None)]),
+        (100, 97, 100, [(0, 100, None)]),  # the same
         (None, 97, None, [(0, None, None)]),
     ],
 )
@@ -156,27 +143,27 @@ def test_a_cut_that_was_not_reached_is_undone():
     after = locked(stage(samples=90, **MAIN), stage("two", samples=9, **MAIN), old=cut, consumed=90)
     found = resolved(stage(samples=90, **MAIN), stage("two", samples=12, **MAIN), old=after, consumed=91)
     assert [each[1:4] for each in found] == [(0, 90, 96), (90, 12, None)]
+    with pytest.raises(ConfigError, match="consumed must be at most 100, the samples of the run, got 101"):
+        resolved(stage(samples=100, **MAIN), old=locked(stage(samples=100, **MAIN)), consumed=101)
+
+
+SHARED = stage(samples=200, weights={"web": 1, "code": 1}, on_exhausted="renormalise")
 
 
 def test_a_raised_cap_lets_a_source_return_at_once():
-    shared = stage(samples=200, weights={"web": 1, "code": 1}, on_exhausted="renormalise")
-    begun = locked(shared, sources=(WEB, replace(CODE, max_passes=1)))
+    begun = locked(SHARED, sources=(WEB, replace(CODE, max_passes=1)))
     starts = [each.start for each in begun.segments]
     assert [dict(each.weights) for each in begun.segments] == [{0: 1, 1: 1}, {0: 1}]
-    found = resolved(shared, sources=(WEB, replace(CODE, max_passes=2)), old=begun, consumed=starts[1] + 16)
-    assert [(each[1], each[4]) for each in found][:3] == [
-        (0, {0: 1, 1: 1}), (starts[1], {0: 1}), (starts[1] + 16, {0: 1, 1: 1})
-    ]  # fmt: skip
-    again = resolved(shared, sources=(WEB, replace(CODE, max_passes=1)), old=begun, consumed=starts[1] + 16)
+    found = resolved(SHARED, sources=(WEB, replace(CODE, max_passes=2)), old=begun, consumed=starts[1] + 16)
+    expected = [(0, {0: 1, 1: 1}), (starts[1], {0: 1}), (starts[1] + 16, {0: 1, 1: 1})]
+    assert [(each[1], each[4]) for each in found][:3] == expected
+    again = resolved(SHARED, sources=(WEB, replace(CODE, max_passes=1)), old=begun, consumed=starts[1] + 16)
     assert again == parts(begun.segments)
 
 
 def test_a_lowered_cap_holds_from_now_on():
-    shared = stage(samples=200, weights={"web": 1, "code": 1}, on_exhausted="renormalise")
-    begun = locked(shared)
-    lowered = WEB, replace(CODE, max_passes=1)
-    settings = Settings(stages=(shared,), mixing_block=8)
-    after = resolved_lock(settings, lowered, begun, 50)
+    begun = locked(SHARED)
+    after = locked(SHARED, sources=(WEB, replace(CODE, max_passes=1)), old=begun, consumed=50)
     found = parts(after.segments)
     assert [each[4] for each in found] == [{0: 1, 1: 1}, {0: 1, 1: 1}, {0: 1}]
     assert found[0][1:4] == (0, 50, 56)
@@ -184,15 +171,10 @@ def test_a_lowered_cap_holds_from_now_on():
     assert (located.sources == 1).sum() == 30, "the pass that was begun is read to its end"
 
 
-def test_more_than_the_run_cannot_have_been_read():
-    with pytest.raises(ConfigError, match="consumed must be at most 100, the samples of the run, got 101"):
-        resolved(stage(samples=100, **MAIN), old=locked(stage(samples=100, **MAIN)), consumed=101)
-
-
 CAPS = st.lists(st.tuples(st.integers(1, 8), st.integers(1, 3) | st.none(), st.integers(1, 9)), min_size=1, max_size=4)
 
 
-def test_a_change_of_length_is_no_pass():
+def test_a_change_of_length_is_no_pass_and_a_meant_end_no_cut():
     capped = source("web", 80, max_passes=1)
     stages = [stage(str(length), length=length, samples=200 // length, weights={"web": 1}) for length in (5, 10, 20)]
     found = resolve(Settings(stages=tuple(stages)), [capped])
@@ -202,9 +184,6 @@ def test_a_change_of_length_is_no_pass():
     assert (longer.segments[-1].num_samples, longer.stopped, longer.cut_short) == (20, True, "web")
     fits = resolve(Settings(stages=(*stages, stage("rest", length=10, samples=20, weights={"web": 1}))), [capped])
     assert (fits.stopped, fits.cut_short) == (False, None)
-
-
-def test_a_run_that_is_meant_to_end_with_a_source_is_not_cut_short():
     capped = [source("web", 80, max_passes=1)]
     one, two = stage("one", weights={"web": 1}), stage("two", samples=5, weights={"web": 1})
     assert resolve(Settings(stages=(one,)), capped).cut_short is None
@@ -270,9 +249,9 @@ def rows(timeline: Timeline, first: int, stop: int) -> list[tuple[int, int, int,
     return tuples(*timeline.locate(np.arange(first, stop)))
 
 
-def end_of(lock, most: int = 700) -> int:
+def end_of(lock) -> int:
     last = lock.segments[-1]
-    return last.start + (min(most, 100) if last.num_samples is None else last.num_samples)
+    return last.start + (100 if last.num_samples is None else last.num_samples)
 
 
 def windows_of(timeline: Timeline, number: int) -> list[tuple[int, int]]:
@@ -287,6 +266,8 @@ def test_one_source_is_read_walk_after_walk():
     assert rows(timeline, 0, 7) == [(0, 0, take // 3, take % 3) for take in range(7)]
     assert timeline.lock.num_samples == 7
     assert timeline.positions_of(0, np.array([2, 1, 2]), np.array([0, 2, 1]), sequence_length=10).tolist() == [6, 5, -1]
+    assert rows(pickle.loads(pickle.dumps(timeline)), 0, 7) == rows(timeline, 0, 7)
+    assert Timeline(lock([source("web", 1)], [ENDLESS])).locate(np.array([2**22 - 1])).walks == 2**22 - 1
 
 
 def test_a_source_that_grows_ends_its_pass_together_with_the_new_data():
@@ -298,9 +279,8 @@ def test_a_source_that_grows_ends_its_pass_together_with_the_new_data():
     assert [window for window in windows[2:8] if window[0] == 0] == [(0, 2), (0, 3)]
     assert windows[8:] == [(2, window) for window in range(8)]
     walks = [timeline.walk_of(0, walk) for walk in range(4)]
-    assert [(walk.first_pair, walk.last_pair, walk.pass_number) for walk in walks] == [
-        (0, 1, 0), (1, 2, 0), (0, 2, 1), (0, 2, 2)
-    ]  # fmt: skip
+    expected = [(0, 1, 0), (1, 2, 0), (0, 2, 1), (0, 2, 2)]
+    assert [(walk.first_pair, walk.last_pair, walk.pass_number) for walk in walks] == expected
     assert [int(timeline.segment(number).entered.num_pairs[0]) for number in range(2)] == [1, 2]
 
 
@@ -316,30 +296,25 @@ def test_what_a_cut_leaves_of_a_mixing_block_comes_first_after_it():
         assert sorted(after)[: len(left)] == left
 
 
-@given(random_locks())
-def test_it_is_what_the_twin_finds(lock):
-    timeline, stop = Timeline(lock), end_of(lock)
-    expected, _ = run_through(lock, stop)
-    assert rows(timeline, 0, stop) == expected
-
-
 @given(random_locks(), st.randoms())
-def test_any_positions_in_any_order(lock, random):
-    stop = end_of(lock)
-    expected, _ = run_through(lock, stop)
+def test_positions_in_any_order_and_walks_are_what_the_twin_finds(lock, random):
+    timeline, stop = Timeline(lock), end_of(lock)
+    expected, streams = run_through(lock, stop)
+    assert rows(timeline, 0, stop) == expected
     positions = [random.randrange(stop) for _ in range(30)]
-    found = tuples(*Timeline(lock).locate(np.array(positions)))
-    assert found == [expected[position] for position in positions]
+    assert tuples(*Timeline(lock).locate(np.array(positions))) == [expected[position] for position in positions]
+    for number, walk in {row[1:3] for row in expected}:
+        known, walked = timeline.walk_of(number, walk), streams[number].walks[walk]
+        assert (known.first_pair, known.last_pair) == (walked.first_pair, walked.last_pair)
+        assert (known.pass_number, known.sequence_length) == (walked.pass_number, walked.sequence_length)
 
 
 @given(random_locks())
 def test_the_inverse_finds_nothing_else(lock):
     timeline, stop = Timeline(lock), end_of(lock)
-    expected = {
-        (source, walk, window): position
-        for position, (_, source, walk, window) in enumerate(run_through(lock, stop)[0])
-    }
-    lengths = {(row[1], row[2]): lock.segments[row[0]].sequence_length for row in run_through(lock, stop)[0]}
+    read, _ = run_through(lock, stop)
+    expected = {tuple(row[1:]): position for position, row in enumerate(read)}
+    lengths = {(row[1], row[2]): lock.segments[row[0]].sequence_length for row in read}
     for number in range(len(lock.sources)):
         walks, windows = (part.ravel() for part in np.meshgrid(np.arange(-1, 25), np.arange(-1, 40), indexing="ij"))
         for length in (7, 10):
@@ -347,21 +322,6 @@ def test_the_inverse_finds_nothing_else(lock):
             for walk, window, position in zip(walks.tolist(), windows.tolist(), positions.tolist(), strict=True):
                 there = expected.get((number, walk, window), -1) if lengths.get((number, walk)) == length else -1
                 assert position == there or (there == -1 and position >= stop)
-
-
-@given(random_locks())
-def test_walks_are_what_the_twin_walked(lock):
-    timeline, stop = Timeline(lock), end_of(lock)
-    found, streams = run_through(lock, stop)
-    for number, walk in {row[1:3] for row in found}:
-        known, walked = timeline.walk_of(number, walk), streams[number].walks[walk]
-        assert (known.first_pair, known.last_pair) == (walked.first_pair, walked.last_pair)
-        assert (known.pass_number, known.sequence_length) == (walked.pass_number, walked.sequence_length)
-
-
-def test_a_timeline_is_pickled_as_its_lock():
-    timeline = Timeline(lock([source("web", 3)], [segment(0, 7, [1])]))
-    assert rows(pickle.loads(pickle.dumps(timeline)), 0, 7) == rows(timeline, 0, 7)
 
 
 ENDLESS, LONG = segment(0, None, [1]), segment(0, 2**22, [1])
@@ -382,10 +342,6 @@ def test_sizes_and_positions_that_are_refused(num_windows, segments, position, m
     timeline = Timeline(lock([source("web", num_windows)], segments))
     with pytest.raises((ConfigError, IndexError), match=message):
         timeline.locate(np.array([position]))
-
-
-def test_the_most_walks():
-    assert Timeline(lock([source("web", 1)], [ENDLESS])).locate(np.array([2**22 - 1])).walks == 2**22 - 1
 
 
 def test_packs_are_counted_where_windows_are_packs():
@@ -480,11 +436,6 @@ def run(*segments, sources=SOURCES, block=8, **other):
     return lock(sources, segments or [segment(0, 100, [3, 1])], block=block, **other)
 
 
-def end_of_lock(lock) -> int:
-    last = lock.segments[-1]
-    return last.start + (100 if last.num_samples is None else last.num_samples)
-
-
 def test_a_digest_says_nothing_about_what_comes_later():
     digest = order_digest(run(), 50)
     assert len(digest) == 64
@@ -536,12 +487,8 @@ def test_a_digest_has_a_position():
 
 def test_packs_are_told_of_the_lengths_that_were_read():
     def packed(*packs):
-        return run(
-            segment(0, 10, [1]),
-            segment(10, 10, [1], length=20),
-            windows="best_fit",
-            sources=[LockedSource(name="web", pairs=(pair(1000, packs=packs),))],
-        )
+        sources = [LockedSource(name="web", pairs=(pair(1000, packs=packs),))]
+        return run(segment(0, 10, [1]), segment(10, 10, [1], length=20), windows="best_fit", sources=sources)
 
     short, other, long = packed((10, 90), (20, 40)), packed((10, 91), (20, 40)), packed((10, 90), (20, 41))
     assert order_digest(short, 10) != order_digest(other, 10)
@@ -557,7 +504,7 @@ def test_equal_digests_are_of_equal_streams(one, other, data):
     sources = one.sources if len(one.sources) >= len(other.sources) else other.sources
     other = replace(other, sources=sources, segments=segments, **shared)
     one = replace(one, sources=sources)
-    for position in range(1, min(end_of_lock(one), end_of_lock(other)) + 1):
+    for position in range(1, min(end_of(one), end_of(other)) + 1):
         timelines = Timeline(one), Timeline(other)
         streams = [each.locate(np.arange(position)) for each in timelines]
         last = [(int(each.sources[-1]), int(each.walks[-1])) for each in streams]
@@ -586,7 +533,7 @@ def test_a_run_keeps_its_name_while_it_changes():
 
 @given(random_locks(), st.data())
 def test_changes_of_what_comes_later_change_no_digest(lock, data):
-    position = data.draw(st.integers(0, end_of_lock(lock)))
+    position = data.draw(st.integers(0, end_of(lock)))
     parts = [each for each in lock.segments if each.start < position]
     if parts and parts[-1].num_samples is not None:
         last = parts[-1]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from tests.datasets.conversations import ANSWER, PROMPT, conversation, write_conversations
 from tests.run.folders import HEAD, STAGE, write_data, write_toml
-from tests.support import StandInTokenizer
+from tests.support import CharacterTokenizer, StandInTokenizer
 
 from tokenloom.errors import UntrainableWarning
 from tokenloom.run.run import Run
@@ -26,22 +26,18 @@ DENIED = '[[denied]]\ndocuments = ["web:1", "web:77", "code:3"]\nfrom = 50\n'
 DENIED += '[[denied]]\ndocuments = ["web:2"]\nfrom = 200\n'
 
 
-class Words(StandInTokenizer):
+class Words(CharacterTokenizer):
     """Each id is a character; two of them end documents and fill up samples."""
 
     def __init__(self, *, eod: int = 5, pad: int | None = None) -> None:
-        super().__init__(vocab_size=60000, eod=eod, pad=pad)
-
-    def tokenize(self, text: str) -> list[int]:
-        return [ord(character) - 100 for character in text]
-
-    def detokenize(self, ids: list[int]) -> str:
-        return "".join(chr(number + 100) for number in ids)
+        super().__init__()
+        self._eod, self._pad = eod, pad
 
 
 _FIM = "fim_rate = 0.9\nfim_spm_rate = 0.5\n"
 _FIM += "fim_extra_tokens = { prefix = 50001, middle = 50002, suffix = 50003 }\n"
 _EOD = "eod_mask_loss = true\n"
+_SFT = 'dataset = "sft"\nmixing_block = 8\n[samples]\n'
 
 KINDS: dict[str, tuple[str, str, Any]] = {
     "plain": (HEAD, CHANGED, Words()),
@@ -55,11 +51,7 @@ KINDS: dict[str, tuple[str, str, Any]] = {
     "masked packs": (HEAD + 'windows = "best_fit"\n[samples]\n' + _EOD, CHANGED + DENIED, Words()),
     "fim": (HEAD + 'dataset = "fim"\n[samples]\n' + _EOD + _FIM, CHANGED + DENIED, Words()),
     "sft": (HEAD + 'dataset = "sft"\n[samples]\ncontext_parallel_size = 2\n', CHANGED, StandInTokenizer(pad=7)),
-    "denied sft": (
-        HEAD + 'dataset = "sft"\nmixing_block = 8\n[samples]\nlong_conversations = "drop"\n',
-        CHANGED + DENIED,
-        StandInTokenizer(pad=7),
-    ),
+    "denied sft": (HEAD + _SFT + 'long_conversations = "drop"\n', CHANGED + DENIED, StandInTokenizer(pad=7)),
     "varlen": (HEAD + 'dataset = "varlen"\n', CHANGED + DENIED, StandInTokenizer(pad=7)),
 }
 """Head and stages of `run.toml`, and the tokenizer, by name."""
@@ -72,9 +64,8 @@ def write_talks(folder: Path) -> None:
         talks = []
         for number in range(count):
             prompt, answer = (random.integers(1, 999, size=random.integers(1, most)).tolist() for most in (6, 9))
-            talks.append(
-                conversation((PROMPT, prompt), (ANSWER, [] if number % 17 == 3 else answer * (1 + number % 4)))
-            )
+            answer = [] if number % 17 == 3 else answer * (1 + number % 4)
+            talks.append(conversation((PROMPT, prompt), (ANSWER, answer)))
         talks[5:7] = [conversation((PROMPT, [])), conversation((ANSWER, [4]))]
         write_conversations(folder / name, talks)
 

@@ -44,12 +44,8 @@ def test_two_walks_of_47_tokens():
 def test_passes_are_handed_on_given_up_and_not_reached():
     """web: 3 of 4 windows of ten, the last and one of the next pass, which is given up; then one of 20 tokens."""
     web, code = source("web", 4), source("code", 4)
-    segments = [
-        segment(0, 3, {0: 1}),
-        segment(3, 2, {0: 1}, stage="second"),
-        segment(5, 1, {1: 1}, stage="third"),
-        segment(6, 1, {0: 1}, stage="long", length=20),
-    ]
+    segments = [segment(0, 3, {0: 1}), segment(3, 2, {0: 1}, stage="second"), segment(5, 1, {1: 1}, stage="third")]
+    segments.append(segment(6, 1, {0: 1}, stage="long", length=20))
     ledger = ledger_of(lock([web, code], segments))
     first, second, third, last = (stage.sources[0][1] for stage in ledger.stages)
     assert (first.brought, first.offered, first.seen, first.handed_on) == (0, 41, 30, 10)
@@ -61,17 +57,6 @@ def test_passes_are_handed_on_given_up_and_not_reached():
     assert ledger.total.offered == 123 + 41
     assert ledger_of(lock([web, code], segments), 5).sources[0][1].not_reached == 30
     assert ledger.balance == 0
-
-
-def test_positions_that_are_none():
-    endless = lock([source("web", 4)], [segment(0, None, [1])])
-    with pytest.raises(ConfigError, match="the run is endless, so its ledger needs an end"):
-        ledger_of(endless)
-    assert ledger_of(endless, 10**6).total.seen == 10**7
-    with pytest.raises(ConfigError, match="position 9 out of range: the run has 8 samples"):
-        ledger_of(lock([source("web", 4)], [segment(0, 8, [1])]), 9)
-    with pytest.raises(ConfigError, match="position -1 out of range"):
-        ledger_of(endless, -1)
 
 
 @given(random_locks(), st.data())
@@ -135,12 +120,8 @@ def test_what_is_held_out_is_not_offered(tmp_path, name):
 
 def test_reasons_why_conversations_are_left_out(tmp_path):
     """Samples of eight: one conversation fits, one is too long, one has no answer, one is empty."""
-    talks = [
-        conversation((PROMPT, [1, 2]), (ANSWER, [3, 4, 5])),
-        conversation((PROMPT, [1]), (ANSWER, [2] * 9)),
-        conversation((PROMPT, [1, 2, 3])),
-        conversation((PROMPT, [])),
-    ]
+    answered = [conversation((PROMPT, [1, 2]), (ANSWER, [3, 4, 5])), conversation((PROMPT, [1]), (ANSWER, [2] * 9))]
+    talks = [*answered, conversation((PROMPT, [1, 2, 3])), conversation((PROMPT, []))]
     write_conversations(tmp_path / "web", talks)
     head = HEAD + 'dataset = "sft"\n[samples]\nlong_conversations = "drop"\n'
     stage = "[[stages]]\nsequence_length = 8\nsamples = 2\nweights = { web = 1 }\n"
@@ -156,13 +137,21 @@ def test_reasons_why_conversations_are_left_out(tmp_path):
     assert (counts.slots, counts.no_label, counts.padding, ledger.balance) == (16, 2, 6, 0)
 
 
-def test_what_is_not_accounted_for_is_reported():
+def test_what_is_not_accounted_for_is_reported_and_positions_that_are_none():
     wrong = LedgerRow(offered=5, counts=count_windows(1, sequence_length=4, extra=1))
     stage = LedgerStage(stage="main", start=0, stop=1, sequence_length=4, sources=(("web", wrong),))
     ledger = RunLedger(position=1, stages=(stage,), sources=(("web", wrong),))
     found = ledger.as_json()
     assert (wrong.balance, ledger.balance) == ((1, 0), 2)
     assert (found["balance"], found["total"]["balance"], found["stages"][0]["sources"][0]["balance"]) == (2, 1, 1)
+    endless = lock([source("web", 4)], [segment(0, None, [1])])
+    with pytest.raises(ConfigError, match="the run is endless, so its ledger needs an end"):
+        ledger_of(endless)
+    assert ledger_of(endless, 10**6).total.seen == 10**7
+    with pytest.raises(ConfigError, match="position 9 out of range: the run has 8 samples"):
+        ledger_of(lock([source("web", 4)], [segment(0, 8, [1])]), 9)
+    with pytest.raises(ConfigError, match="position -1 out of range"):
+        ledger_of(endless, -1)
 
 
 # --- the order of the reference -------------------------------------------------------------------------------------
@@ -183,12 +172,9 @@ def counted(run: Run, until: int) -> Counter:
 
 
 def of_ledger(ledger) -> Counter:
-    found = Counter()
-    for number, (_, row) in enumerate(ledger.sources):
-        found[number, "samples"] = row.counts.samples
-        found[number, "slots"] = row.counts.slots
-        found[number, "loss"] = row.counts.with_loss
-    return +found
+    names = {"samples": "samples", "slots": "slots", "loss": "with_loss"}
+    rows = [(number, row.counts) for number, (_, row) in enumerate(ledger.sources)]
+    return +Counter({(number, short): getattr(row, name) for number, row in rows for short, name in names.items()})
 
 
 @pytest.mark.parametrize("kind", ["masked", pytest.param("plain", marks=pytest.mark.slow)])

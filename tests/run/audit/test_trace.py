@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.indexed import columns
 from tests.run.data import write_lines_origins
 from tests.run.folders import (
@@ -24,7 +20,7 @@ from tests.run.folders import (
     write_pair,
     write_toml,
 )
-from tests.run.small_runs import make_lock, make_pair, random_locks, tuples
+from tests.run.small_runs import make_lock, make_pair, tuples
 from tests.support import CharacterTokenizer, StandInTokenizer, make_dataset, write_corpus, write_sentences
 
 from tokenloom.blending.blended import BlendedDataset
@@ -34,13 +30,12 @@ from tokenloom.indexed.origins import RUNS, OriginFile
 from tokenloom.inspect.texts import span_tokens
 from tokenloom.order.block_shuffle import BlockShuffle
 from tokenloom.run.audit.source_origins import SourceOrigins, resolve_names
-from tokenloom.run.audit.trace import PairRows, _walks_read, trace_dataset
+from tokenloom.run.audit.trace import PairRows, trace_dataset
 from tokenloom.run.held_out import are_held_out
 from tokenloom.run.lock import LockedSource
 from tokenloom.run.locking import lock_run
 from tokenloom.run.run import Run
 from tokenloom.run.settings import parse_name, record_name
-from tokenloom.run.timeline import Timeline
 
 LONG = '[[stages]]\nname = "long"\nsequence_length = 48\nsamples = 80\nweights = { web = 1, code = 1 }\n'
 BEST_FIT = HEAD + 'windows = "best_fit"\n[samples]\ninter_document_masking = true\n'
@@ -211,15 +206,10 @@ def rows_of(table) -> list[Row]:
     return tuples(*(getattr(table, name) for name in names))
 
 
-@pytest.mark.parametrize(
-    ("windows", "block"),
-    [
-        ("concat", 8),
-        ("best_fit", 1024),
-        pytest.param("concat", 1024, marks=pytest.mark.slow),
-        pytest.param("best_fit", 8, marks=pytest.mark.slow),
-    ],
-)
+SLOW = [pytest.param(*each, marks=pytest.mark.slow) for each in (("concat", 1024), ("best_fit", 8))]
+
+
+@pytest.mark.parametrize(("windows", "block"), [("concat", 8), ("best_fit", 1024), *SLOW])
 def test_what_is_found_is_what_a_look_at_every_position_finds(tmp_path, rng, windows, block):
     head = HEAD + f'windows = "{windows}"\nmixing_block = {block}\n'
     run = changed_run(tmp_path, rng, head=head)
@@ -240,34 +230,6 @@ def test_what_is_found_is_what_a_look_at_every_position_finds(tmp_path, rng, win
         here = everything.take(everything.positions == position)
         documents = [] if spans is None else [d if d >= 0 else -1 - d for d in spans.documents.tolist()]
         assert here.documents.tolist() == [document for document in documents if document < 250]
-
-
-@given(random_locks(), st.data())
-def test_all_walks_of_positions_are_searched_as_they_are_cut(made, data):
-    timeline = Timeline(made)
-    end = made.segments[-1].start + (made.segments[-1].num_samples or 90)
-    start = data.draw(st.integers(0, end - 1))
-    stop = data.draw(st.integers(start + 1, end))
-    located = timeline.locate(np.arange(start, stop))
-    for source in range(len(made.sources)):
-        found = {
-            number: alike
-            for alike, numbers in _walks_read(timeline, source, start, stop).items()
-            for number in np.concatenate(numbers).tolist()
-        }
-        for walk in np.unique(located.walks[located.sources == source]).tolist():
-            assert found[walk] == replace(timeline.walk_of(source, walk), number=0, pass_number=0)
-
-
-def test_a_run_is_asked_by_names(tmp_path):
-    run = make_run(tmp_path)
-    found = run.when("web:3", "code:5", "web:200", start=20, stop=400)
-    expected = [*scanned(run, 0, [3, 200], start=20, stop=400), *scanned(run, 1, [5], start=20, stop=400)]
-    assert rows_of(found) == sorted(expected, key=lambda row: (row[0], row[7]))
-    assert len(run.when()) == 0
-    assert len(run.occurrences({0: [3], 1: []})) == len(scanned(run, 0, [3]))
-    with pytest.raises(ConfigError, match="did you mean `web`"):
-        run.when("wab:3")
 
 
 @pytest.mark.parametrize("kind", ["sft", "varlen"])
@@ -302,7 +264,7 @@ def test_what_is_held_out_is_never_read(tmp_path):
     assert read <= set(np.flatnonzero(held).tolist())
 
 
-def test_documents_and_positions_that_there_are_not(tmp_path):
+def test_a_run_is_asked_by_names_for_documents_and_positions_that_there_are(tmp_path):
     run = make_run(tmp_path)
     for document in (250, -1):
         with pytest.raises(ConfigError, match=rf"document `web:{document}` out of range: the source has 250"):
@@ -311,6 +273,13 @@ def test_documents_and_positions_that_there_are_not(tmp_path):
         run.occurrences({0: [3]}, start=8, stop=7)
     assert len(run.occurrences({0: []})) == 0
     assert rows_of(run.occurrences({0: [3]}, stop=10**9)) == rows_of(run.occurrences({0: [3]}))
+    found = run.when("web:3", "code:5", "web:200", start=20, stop=400)
+    expected = [*scanned(run, 0, [3, 200], start=20, stop=400), *scanned(run, 1, [5], start=20, stop=400)]
+    assert rows_of(found) == sorted(expected, key=lambda row: (row[0], row[7]))
+    assert len(run.when()) == 0
+    assert len(run.occurrences({0: [3], 1: []})) == len(scanned(run, 0, [3]))
+    with pytest.raises(ConfigError, match="did you mean `web`"):
+        run.when("wab:3")
 
 
 def test_a_denial_marks_what_comes_after_it(tmp_path):
@@ -327,13 +296,10 @@ def test_a_denial_marks_what_comes_after_it(tmp_path):
 THREE = 'web = ["web", "news"]\ncode = "code"\n'
 
 
-@pytest.mark.parametrize(
-    ("sources", "stage"),
-    [
-        pytest.param('web = "web"\n', MEGATRON_STAGE.replace(", code = 0.3", ""), marks=pytest.mark.slow),
-        (THREE, MEGATRON_STAGE),
-    ],
-)
+ONE = pytest.param('web = "web"\n', MEGATRON_STAGE.replace(", code = 0.3", ""), marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("sources", "stage"), [ONE, (THREE, MEGATRON_STAGE)])
 def test_documents_are_found_where_they_stand(tmp_path, rng, sources, stage):
     run = opened(make_megatron(tmp_path, sources=sources, stage=stage))
     dataset = run.dataset()
@@ -375,7 +341,7 @@ def prefixes(tmp_path) -> list[str]:
     return found
 
 
-def test_documents_are_found_in_files(prefixes):
+def test_documents_are_found_in_files_that_are_there(prefixes):
     origins = SourceOrigins(make_lock(source_of("web", *prefixes)))
     files, records = origins.locate(0, np.array([11, 7, 0, 1, 2, 3, 4]))
     names = [origins.file_names[file] if file >= 0 else None for file in files]
@@ -384,6 +350,14 @@ def test_documents_are_found_in_files(prefixes):
     assert (files.dtype, records.dtype) == (np.int32, np.int64)
     assert origins.files == [A, B, C]
     assert origins.missing == [prefixes[2]]
+    with pytest.raises(ConfigError, match=r"2 input files end with '0007.jsonl'"):
+        origins.documents_of("0007.jsonl", 1)
+    with pytest.raises(ConfigError, match=r"(?s)'007.jsonl' is not one of the 3 input files.*data/books/0007.jsonl"):
+        origins.documents_of("007.jsonl", 1)
+    for record in (0, 21):
+        with pytest.raises(ConfigError, match=rf"record {record} of `.*0007.jsonl` out of range: records are 1 to 20"):
+            origins.documents_of(A.path, record)
+    assert origins.documents_of(B.path, 10**9) == []  # nobody knows how many it has
 
 
 def test_records_are_found_in_documents(prefixes):
@@ -394,18 +368,6 @@ def test_records_are_found_in_documents(prefixes):
     assert origins.documents_of("books/0007.jsonl", 9) == [(1, 4)]
     assert origins.documents_of("table.parquet", 4) == [(1, 7)]
     assert origins.missing == [prefixes[2]]
-
-
-def test_records_and_files_that_are_not_there(prefixes):
-    origins = SourceOrigins(make_lock(source_of("web", *prefixes)))
-    with pytest.raises(ConfigError, match=r"2 input files end with '0007.jsonl'"):
-        origins.documents_of("0007.jsonl", 1)
-    with pytest.raises(ConfigError, match=r"(?s)'007.jsonl' is not one of the 3 input files.*data/books/0007.jsonl"):
-        origins.documents_of("007.jsonl", 1)
-    for record in (0, 21):
-        with pytest.raises(ConfigError, match=rf"record {record} of `.*0007.jsonl` out of range: records are 1 to 20"):
-            origins.documents_of(A.path, record)
-    assert origins.documents_of(B.path, 10**9) == []  # nobody knows how many it has
 
 
 def test_sequences_of_documents_have_the_record_of_these(tmp_path):
@@ -453,7 +415,7 @@ def sources(tmp_path):
     return [source_of("web", web), source_of("raw/code.jsonl", code)]
 
 
-def test_records_are_the_documents_made_of_them(sources):
+def test_records_are_the_documents_made_of_them_and_a_source_comes_before_a_file(sources):
     found = resolve_names([("code.jsonl", 2), ("web", 9), ("data/raw/code.jsonl", 5)], sources)
     assert found.by_source == ((0, (9,)), (1, (1, 3, 4)))
     assert found.of_records == {(1, 1), (1, 3), (1, 4)}
@@ -461,9 +423,6 @@ def test_records_are_the_documents_made_of_them(sources):
     empty = resolve_names([("code.jsonl", 4), ("code.jsonl", 7)], sources).empty_records
     assert empty == ("code.jsonl:4", "code.jsonl:7")
     assert resolve_names([], sources).by_source == ()
-
-
-def test_a_source_comes_before_a_file(sources):
     assert resolve_names([("raw/code.jsonl", 1)], sources).by_source == ((1, (1,)),)
     assert resolve_names([("./raw/code.jsonl", 1)], sources).by_source == ((1, (0,)),)
     names = [source.name for source in sources]
