@@ -41,23 +41,17 @@ def documents_in(dataset):
     return sorted(set(dataset.document_index.tolist()))
 
 
-def test_a_split_divides_the_documents(prefix):
+def test_a_split_divides_the_documents_and_sizes_are_met_by_more_epochs(prefix):
     train, valid, test = build(make_config(prefix, split="70,20,10"))
     assert documents_in(train) == list(range(14))
     assert documents_in(valid) == list(range(14, 18))
     assert documents_in(test) == [18, 19]
     assert [dataset.index_split for dataset in (train, valid, test)] == list(Split)
     assert train.dataset is valid.dataset
-
-
-def test_sizes_are_met_by_more_epochs(prefix):
     train, valid, test = build(make_config(prefix, split="70,20,10"), (100, 30, None))
     assert [len(dataset) >= size for dataset, size in ((train, 100), (valid, 30))] == [True, True]
     assert (train.num_samples, valid.num_samples, test.num_samples) == (100, 30, None)
     assert len(test) == 4
-
-
-def test_a_split_without_weight_is_none(prefix):
     train, valid, test = build(make_config(prefix, split="1,0,0"), (5, 5, 5))
     assert len(train) == 49
     assert valid is None
@@ -89,9 +83,7 @@ def test_all_datasets_without_samples_are_one_warning(tmp_path, num_threads):
         with pytest.warns(ShortDatasetWarning) as caught, pytest.raises(ConfigError):
             build(config)
         (warning,) = caught
-        first = "; ".join(
-            f"`{prefix}` (train) has 3 tokens, too few for one sample of 5 tokens" for prefix in prefixes[:4]
-        )
+        first = "; ".join(f"`{each}` (train) has 3 tokens, too few for one sample of 5 tokens" for each in prefixes[:4])
         text = str(warning.message)
         assert text.startswith("6 datasets have no samples: ")
         assert text.endswith("; and 2 more")
@@ -125,15 +117,12 @@ def test_several_full_validation_sets_have_no_size(prefix):
         build(config, (5, 5, None))
 
 
-def test_without_data_it_is_made_up():
+def test_without_data_it_is_made_up_and_on_a_rank_that_needs_none_nothing_is_built(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         datasets = build(make_config(None), (8, 8, 8), cls=MockGPTDataset)
     assert [type(dataset) for dataset in datasets] == [MockGPTDataset] * 3
     assert [len(dataset.indices) for dataset in datasets] == [33333, 33334, 33333]
-
-
-def test_on_a_rank_that_needs_none_nothing_is_built(tmp_path):
     assert build(make_config(f"{tmp_path}/absent"), here=False) == [None, None, None]
 
 
@@ -148,14 +137,10 @@ def test_counts_recorded_before_are_checked(prefix):
         build(make_config(prefix, sequences_per_dataset={prefix: [19, 20]}))
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"blend": (["a", "b"], [1.0, 2.0]), "split": "1"},
-        {"blend": (["a"], [1.0]), "split": "1"},
-        {"blend_per_split": [(["a", "b"], [1.0, 2.0]), None, None]},
-    ],
-)
+BLENDS = [{"blend": (["a", "b"], [1.0, 2.0]), "split": "1"}, {"blend": (["a"], [1.0]), "split": "1"}]
+
+
+@pytest.mark.parametrize("changes", [*BLENDS, {"blend_per_split": [(["a", "b"], [1.0, 2.0]), None, None]}])
 def test_weights_without_a_size_are_refused(changes):
     with pytest.raises(ConfigError) as caught:
         build(make_config(None, **changes))
@@ -279,7 +264,9 @@ def test_no_data_are_opened_before_the_first_sample(build_later, deferred):
         assert next(iter(ways))["tokens"].tolist() == wanted
 
 
-def test_only_what_a_sample_needs_is_opened(build_later):
+def test_only_what_a_sample_needs_is_opened_and_a_missing_cache_told_at_the_start(build_later):
+    with pytest.raises(IndexCacheError):
+        build_later(fast_cache_load=True, sequences_per_dataset=build_later.counts)
     build_later()
     train, valid = build_later(fast_cache_load=True, sequences_per_dataset=build_later.counts)
     train.sample(0)
@@ -288,8 +275,3 @@ def test_only_what_a_sample_needs_is_opened(build_later):
     other = valid.datasets[2 - number]  # a split may share a file that is already open
     assert other.dataset is train.datasets[number].dataset
     assert len(other) > 0
-
-
-def test_a_cache_that_is_not_there_is_told_at_the_start(build_later):
-    with pytest.raises(IndexCacheError):
-        build_later(fast_cache_load=True, sequences_per_dataset=build_later.counts)

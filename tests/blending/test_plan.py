@@ -39,9 +39,8 @@ def test_what_is_built_covers_what_is_meant(weights, size, surplus):
     targets = target_sizes(shares, size)
     assert size <= sum(targets) <= size + len(weights)
     assert all(with_surplus(target, surplus) >= target for target in targets)
-    assert all(
-        with_surplus(each, sufficient_surplus(each, more)) == more for each in targets for more in (each + 1, 9 * each)
-    )
+    for target, more in [(target, more) for target in targets for more in (target + 1, 9 * target)]:
+        assert with_surplus(target, sufficient_surplus(target, more)) == more
     assert blend_counts(shares, sum(targets)).sum() == sum(targets)
 
 
@@ -51,19 +50,13 @@ def kinds(sizes=(10, 10, 10), **settings):
 
 def test_every_case_of_the_table():
     one, three = ["a"], PREFIXES
-    assert kinds((5, None, 0), blend=(one, None), split="1,1,1") == [
-        ("single", (5,)),
-        ("single", (None,)),
-        ("single", (0,)),
-    ]
+    single = [("single", (size,)) for size in (5, None, 0)]
+    assert kinds((5, None, 0), blend=(one, None), split="1,1,1") == single
     assert kinds(blend=(one, [2.0]), split="1")[0] == ("weighted", (11,))
     assert kinds(blend=(three, [2.0, 1.0, 1.0]), split="1,1,0") == [("weighted", (6, 4, 4))] * 2 + [None]
     assert kinds(blend=(three, None), split="1")[0] == ("proportional", (None, None, None))
-    assert kinds(blend_per_split=[(one, [2.0]), None, (three, None)]) == [
-        ("single", (10,)),
-        None,
-        ("proportional", (None, None, None)),
-    ]
+    per_split = [("single", (10,)), None, ("proportional", (None, None, None))]
+    assert kinds(blend_per_split=[(one, [2.0]), None, (three, None)]) == per_split
     lists = kinds(blend_per_split=[(three, None)] * 3, multiple_validation_sets=True)
     assert lists[1] == ("list", (10, 10, 10))
     assert lists[0][0] == lists[2][0] == "proportional"
@@ -78,9 +71,6 @@ def test_weights_that_vanish_are_refused(weights):
     with pytest.raises(ConfigError, match=r"^weight .* of `a` \(train\): too small compared with the sum, ") as caught:
         quotas(make_config(None, blend=(PREFIXES, weights), split="1"), [10, None, None])
     assert caught.value.hint == "remove the dataset, or use weights of similar magnitude"
-
-
-def test_negative_sizes_are_refused():
     with pytest.raises(ConfigError, match=r"^the size for valid: must be 0 or more, got -1$"):
         quotas(make_config("a"), [1, -1, 1])
 
@@ -203,13 +193,9 @@ def test_an_epoch_without_samples_is_a_problem_though_the_build_only_warns(two):
         train, valid, _ = build(config, [None, None, None])
     assert (len(train), len(valid)) == (1, 0)
     assert plan_build(config, [None, 0, None]).problems == ()  # no samples are requested
-    per_split = make_config(
-        None, blend_per_split=[(two, None), (two, None), None], multiple_validation_sets=True, sequence_length=200
-    )
-    assert [(each.split, each.name) for each in plan_build(per_split, [None, None, None]).problems] == [
-        (Split.train, two[0]),
-        (Split.valid, two[0]),
-    ]
+    several = {"blend_per_split": [(two, None), (two, None), None], "multiple_validation_sets": True}
+    problems = plan_build(make_config(None, **several, sequence_length=200), [None, None, None]).problems
+    assert [(each.split, each.name) for each in problems] == [(Split.train, two[0]), (Split.valid, two[0])]
 
 
 def assert_is_built(plan, datasets):

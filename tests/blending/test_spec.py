@@ -37,14 +37,13 @@ def test_flat_lists():
     assert get_blend_from_list(["1", "2"]) == (["2"], [1.0])
 
 
+ALTERNATE = "must be alternating weights and prefixes, or prefixes only"
+
+
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        (
-            ["30", "a", "b", "c"],
-            "the blend: must be alternating weights and prefixes, or prefixes only, got the number '30' at entry 1 "
-            "but 'b' at entry 3",
-        ),
+        (["30", "a", "b", "c"], f"the blend: {ALTERNATE}, got the number '30' at entry 1 but 'b' at entry 3"),
         ([], "the blend: must have at least one entry, got none"),
         ("a b", "the blend: must be a list of entries, got 'a b'"),
         (["a", " "], "the blend: prefixes must not be empty"),
@@ -121,7 +120,7 @@ def test_data_named_twice_are_a_warning(folder):
         parse_blend(per_split={"train": ["a", "b"], "test": ["a"]})
 
 
-def test_a_file_of_entries(folder):
+def test_a_file_of_entries_or_another_source_is_needed(folder):
     (folder / "args").write_text("30 a\n\t70   b\n")
     assert parse_blend(args_file=folder / "args") == {"blend": (["a", "b"], [30.0, 70.0])}
     (folder / "args").write_text("30 a b c")
@@ -129,6 +128,9 @@ def test_a_file_of_entries(folder):
     (folder / "args").write_text("\n")
     assert refusal(ConfigError, args_file="args") == "`args`: must have at least one entry, got none"
     assert refusal(ConfigError, args_file="absent").startswith("cannot read `absent`: [Errno 2]")
+    message = "pass exactly one of `entries`, `per_split` and `args_file`"
+    assert refusal(ConfigError) == message
+    assert refusal(ConfigError, ["a"], args_file="args") == message
 
 
 def test_entries_per_split(folder):
@@ -157,9 +159,3 @@ def test_entries_per_split(folder):
 def test_wrong_files_are_refused_and_quoted(folder, text, message):
     (folder / "split.json").write_text(text)
     assert refusal(ConfigError, per_split="split.json").startswith(message)
-
-
-def test_one_source_is_needed():
-    message = "pass exactly one of `entries`, `per_split` and `args_file`"
-    assert refusal(ConfigError) == message
-    assert refusal(ConfigError, ["a"], args_file="args") == message

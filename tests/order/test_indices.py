@@ -51,12 +51,24 @@ def plan(tokens, samples, *, length=4, extra=1, keep_partial=False):
     return epochs.plan(samples)
 
 
-def test_an_empty_corpus_has_no_samples_to_ask_for():
+def test_large_counts_are_exact_and_an_empty_corpus_has_no_samples():
     assert plan(0, None).num_samples == 0
-    with pytest.raises(
-        ConfigError, match=r"^the documents of the split have no tokens, but 7 samples are requested\nhint: raise"
-    ):
+    message = r"^the documents of the split have no tokens, but 7 samples are requested\nhint: raise"
+    with pytest.raises(ConfigError, match=message):
         plan(0, 7)
+    tokens = 2**40 + 1
+    found = plan(tokens, 2**38, length=2**12)
+    # 2**38 windows of 2**12 tokens are 2**50 tokens and one more, of 2**40 + 1 each.
+    assert found.num_epochs == 2**10  # 2**10 * (2**40 + 1) = 2**50 + 2**10
+    assert found.num_samples == 2**38
+    assert plan(tokens, 2**38 + 1, length=2**12).num_epochs == 2**10 + 1
+    assert plan(tokens, 2**38 + 1, length=2**12).num_samples_sans_final_epoch == 2**38
+    # A float64 has 53 bits: these counts differ in the 60th.
+    assert plan(2**60 + 1, None, length=1).num_samples == 2**60
+    assert plan(2**60 + 2, None, length=1, keep_partial=True).num_samples == 2**60 + 1
+    assert num_windows(2**60 + 1, 1, extra=1, keep_partial=False) == 2**60
+    assert num_windows(2**24 + 2, 1, extra=0, keep_partial=True) == 2**24 + 2
+    assert num_windows(0, 4, extra=1, keep_partial=True) == 0
 
 
 @given(
@@ -69,41 +81,21 @@ def test_an_empty_corpus_has_no_samples_to_ask_for():
 def test_the_plan_is_that_of_the_slow_twin(tokens, samples, length, extra, keep_partial):
     found = plan(tokens, samples, length=length, extra=extra, keep_partial=keep_partial)
     expected = count_epochs(tokens, samples, sequence_length=length, extra=extra, keep_partial=keep_partial)
-    assert found == EpochPlan(
-        tokens_per_epoch=tokens,
-        num_epochs=expected.num_epochs,
-        num_samples=expected.num_samples,
-        num_samples_sans_final_epoch=expected.num_samples_sans_final_epoch,
-        separate_final_epoch=expected.separate_final_epoch,
-    )
+    names = ("num_epochs", "num_samples", "num_samples_sans_final_epoch", "separate_final_epoch")
+    assert found == EpochPlan(tokens_per_epoch=tokens, **{name: getattr(expected, name) for name in names})
     assert found.num_samples >= (samples or 0)
 
 
-@given(
-    tokens=st.integers(1, 2**62),
-    samples=st.integers(1, 2**62),
-    length=st.integers(1, 2**31),
-    extra=st.integers(0, 1),
-)
+HUGE = st.integers(1, 2**62)
+
+
+@given(tokens=HUGE, samples=HUGE, length=st.integers(1, 2**31), extra=st.integers(0, 1))
 def test_the_fewest_epochs_that_suffice_are_taken_whatever_the_size(tokens, samples, length, extra):
     found = plan(tokens, samples, length=length, extra=extra)
     wanted = samples * length + extra
     assert found.num_epochs * tokens >= wanted
     assert found.num_epochs == 1 or (found.num_epochs - 1) * tokens < wanted
     assert found.num_samples == (found.num_epochs * tokens - extra) // length
-
-
-def test_large_counts_are_exact():
-    tokens = 2**40 + 1
-    found = plan(tokens, 2**38, length=2**12)
-    # 2**38 windows of 2**12 tokens are 2**50 tokens and one more, of 2**40 + 1 each.
-    assert found.num_epochs == 2**10  # 2**10 * (2**40 + 1) = 2**50 + 2**10
-    assert found.num_samples == 2**38
-    assert plan(tokens, 2**38 + 1, length=2**12).num_epochs == 2**10 + 1
-    assert plan(tokens, 2**38 + 1, length=2**12).num_samples_sans_final_epoch == 2**38
-    # A float64 has 53 bits: these counts differ in the 60th.
-    assert plan(2**60 + 1, None, length=1).num_samples == 2**60
-    assert plan(2**60 + 2, None, length=1, keep_partial=True).num_samples == 2**60 + 1
 
 
 # --- windows over a stream of documents -----------------------------------------------------------------------------
@@ -147,13 +139,8 @@ def test_windows_are_those_of_the_slow_twins(lengths, length, extra, keep_partia
     batch = SpanBatch(*reader.spans(np.arange(count), keep_empty=False))
     assert len(batch) == count
     for number, spans in enumerate(batch):
-        covered = [
-            (document, offset)
-            for document, start, stop in zip(
-                spans.documents.tolist(), spans.starts.tolist(), spans.stops.tolist(), strict=True
-            )
-            for offset in range(start, stop)
-        ]
+        parts = zip(spans.documents.tolist(), spans.starts.tolist(), spans.stops.tolist(), strict=True)
+        covered = [(document, offset) for document, start, stop in parts for offset in range(start, stop)]
         assert covered == flat[number * length : (number + 1) * length + extra]
     assert span_mismatch(reader, count) is None
 
@@ -164,12 +151,6 @@ def test_spans_know_where_documents_meet():
     assert spans.stops.tolist() == [2, 7]
     assert spans.num_tokens == 5
     assert spans.boundaries.tolist() == [0, 2, 5]
-
-
-def test_counts_of_windows_are_exact_beyond_every_float():
-    assert num_windows(2**60 + 1, 1, extra=1, keep_partial=False) == 2**60
-    assert num_windows(2**24 + 2, 1, extra=0, keep_partial=True) == 2**24 + 2
-    assert num_windows(0, 4, extra=1, keep_partial=True) == 0
 
 
 def test_indices_of_other_data_are_found_out():
@@ -272,13 +253,8 @@ def test_rows_of_a_range_are_small_in_a_pickle():
 
 # --- the block shuffle: its permutation, locality and degree of mixing ----------------------------------------------
 def plan_of(num_epochs: int, num_samples: int = 10) -> EpochPlan:
-    return EpochPlan(
-        tokens_per_epoch=1,
-        num_epochs=num_epochs,
-        num_samples=num_samples,
-        num_samples_sans_final_epoch=num_samples,
-        separate_final_epoch=False,
-    )
+    sizes = {"num_samples": num_samples, "num_samples_sans_final_epoch": num_samples}
+    return EpochPlan(tokens_per_epoch=1, num_epochs=num_epochs, separate_final_epoch=False, **sizes)
 
 
 def in_blocks(offsets: list[int], blocks: BlockShuffle, *, num_epochs: int = 1, seed: int = 1) -> np.ndarray:
@@ -311,10 +287,8 @@ def test_every_epoch_is_a_permutation_by_windows_of_blocks(sizes, block_bytes, w
         seen = list(dict.fromkeys(numbers[order].tolist()))
         for begin in range(0, len(set(numbers.tolist())), window_blocks):
             # a block ends before the window after its own begins
-            later = set(seen[begin + window_blocks :])
-            last = max(
-                (place for place, row in enumerate(order) if numbers[row] in seen[begin:][:window_blocks]), default=-1
-            )
+            later, window = set(seen[begin + window_blocks :]), seen[begin:][:window_blocks]
+            last = max((place for place, row in enumerate(order) if numbers[row] in window), default=-1)
             assert not later & set(numbers[order[: last + 1]].tolist())
 
 
@@ -327,11 +301,6 @@ def test_an_epoch_depends_on_the_seed_and_its_number_alone():
     assert (three[0] != in_blocks(offsets, blocks, seed=2)[0]).any()
 
 
-def test_the_order_is_pinned():
-    order = in_blocks(list(range(0, 120, 10)), BlockShuffle(block_bytes=20, window_blocks=2), seed=7)[0]
-    assert order.tolist() == [10, 9, 8, 11, 1, 4, 5, 0, 3, 6, 2, 7]
-
-
 def test_samples_mix_within_the_bytes_of_a_window():
     blocks = BlockShuffle(block_bytes=100, window_blocks=2)
     shuffled = build_block_shuffle_index(plan_of(1, 100), blocks, sample_bytes=20, seed=3)
@@ -341,15 +310,19 @@ def test_samples_mix_within_the_bytes_of_a_window():
     assert (shuffled != np.arange(100)).any()
 
 
-def test_larger_windows_mix_further(rng):
+def test_larger_windows_mix_further_in_a_pinned_order_of_up_to_64_bits():
     offsets = list(range(0, 40000, 10))
-    distances = [
-        neighbour_distance(in_blocks(offsets, BlockShuffle(block_bytes=400, window_blocks=window))[0])
-        for window in (1, 4, 20, 100)
-    ]
+    shuffles = [BlockShuffle(block_bytes=400, window_blocks=window) for window in (1, 4, 20, 100)]
+    distances = [neighbour_distance(in_blocks(offsets, blocks)[0]) for blocks in shuffles]
     assert distances == sorted(distances)
     assert distances[0] < 0.05
     assert distances[-1] > 0.3
+    order = in_blocks(list(range(0, 120, 10)), BlockShuffle(block_bytes=20, window_blocks=2), seed=7)[0]
+    assert order.tolist() == [10, 9, 8, 11, 1, 4, 5, 0, 3, 6, 2, 7]
+    indices = np.array([1, 2**31, 2**31 + 1])
+    stream = build_block_document_index(indices, np.zeros(3, dtype=np.int64), plan_of(2), BlockShuffle(), 1)
+    assert stream.dtype == np.int64
+    assert sorted(stream[:3].tolist()) == sorted(stream[3:].tolist()) == indices.tolist()
 
 
 def test_datasets_keep_the_two_orders_apart(tmp_path, rng):
@@ -363,22 +336,12 @@ def test_datasets_keep_the_two_orders_apart(tmp_path, rng):
         assert local.verify_indices() == []
         assert sorted(local.shuffle_index.tolist()) == list(range(len(local)))
     assert len(list((tmp_path / "cache").glob("*-document_index.npy"))) == 2
-
-
-def test_settings_are_checked():
     with pytest.raises(ConfigError, match="window_blocks"):
         BlockShuffle(window_blocks=0)
     with pytest.raises(ConfigError, match="`block_shuffle`: needs data, got mock data"):
         make_config(None, block_shuffle=BlockShuffle())
     with pytest.raises(ConfigError, match="`block_shuffle` and `window_policy='best_fit'` exclude each other"):
         make_config("some", block_shuffle=BlockShuffle(), window_policy="best_fit")
-
-
-def test_numbers_of_documents_may_need_64_bits():
-    indices = np.array([1, 2**31, 2**31 + 1])
-    stream = build_block_document_index(indices, np.zeros(3, dtype=np.int64), plan_of(2), BlockShuffle(), 1)
-    assert stream.dtype == np.int64
-    assert sorted(stream[:3].tolist()) == sorted(stream[3:].tolist()) == indices.tolist()
 
 
 # --- best-fit packs -------------------------------------------------------------------------------------------------
@@ -428,7 +391,7 @@ def test_packs_by_hand(lengths, documents, rule, rows):
     assert packed(lengths, documents, **dict(zip(("sequence_length", "extra", "most"), rule, strict=False))) == rows
 
 
-def test_a_report_of_documents():
+def test_a_report_of_documents_and_epochs_of_packs():
     report = best_fit_report(int32s(11, 2, 0, 4), sequence_length=4, extra=1)
     assert (report.capacity, report.num_documents, report.num_tokens) == (5, 3, 17)
     assert (report.num_packs, report.num_pieces, report.num_split_documents) == (4, 5, 1)
@@ -436,9 +399,6 @@ def test_a_report_of_documents():
     assert (report.fill, report.documents_per_pack) == (0.95, 1.25)
     nothing = best_fit_report(int32s(), sequence_length=4)
     assert (nothing.num_packs, nothing.fill, nothing.documents_per_pack) == (0, 0.0, 0.0)
-
-
-def test_epochs_of_packs():
     ten = PackEpochs(num_tokens=100, report=best_fit_report(int32s(*[10] * 10), sequence_length=10, extra=0))
     plan = ten.plan(25)
     assert (plan.num_epochs, plan.num_samples, plan.num_samples_sans_final_epoch) == (3, 30, 20)
@@ -558,10 +518,8 @@ def test_a_small_order_is_what_the_legacy_shuffle_gives():
         epoch = np.array([10, 20, 30, 40])
         random.shuffle(epoch)
         epochs += epoch.tolist()
-    assert shuffle_conversations(np.array([10, 20, 30, 40], dtype=np.int32), 7, seed=5).tolist() == epochs[:7]
-    stream, starts = pack_conversations(
-        np.array([10, 20, 30, 40], dtype=np.int32), np.full(4, 3, dtype=np.int32), 3, capacity=6, seed=5
-    )
+    assert shuffle_conversations(int32s(10, 20, 30, 40), 7, seed=5).tolist() == epochs[:7]
+    stream, starts = pack_conversations(int32s(10, 20, 30, 40), int32s(3, 3, 3, 3), 3, capacity=6, seed=5)
     assert stream.tolist() == epochs[:6]
     assert starts.tolist() == [0, 2, 4, 6]
 
@@ -633,22 +591,13 @@ def test_epochs_repeat_until_there_are_enough_and_are_complete():
     assert len(rows_of([0, 1, 2], [3, 3], num_epochs=5)) == 10
     assert len(rows_of([0, 1, 2], [3, 3], num_epochs=5, max_num_samples=3)) == 4
     assert rows_of([0, 1, 2], [3, 3], num_epochs=5, max_num_samples=0) == []
-
-
-def test_documents_that_give_nothing_are_walked_once_only():
     # A loop over the epochs would take years.
     assert rows_of([0, 1], [3], num_epochs=2**62, max_num_samples=2**62, min_sentences=2) == []
 
 
 def test_blocks_leave_room_for_the_title():
-    rows = build_blocks_mapping(
-        np.array([0, 4, 8]),
-        np.full(8, 5, dtype=np.int32),
-        np.array([0, 5], dtype=np.int32),
-        max_sequence_length=10,
-        seed=1,
-        use_one_sentence_blocks=True,
-    )
+    arrays = np.array([0, 4, 8]), np.full(8, 5, dtype=np.int32), int32s(0, 5)
+    rows = build_blocks_mapping(*arrays, max_sequence_length=10, seed=1, use_one_sentence_blocks=True)
     assert sorted(rows.tolist()) == [[0, 2, 0, 0], [2, 4, 0, 1], [4, 5, 1, 2], [5, 6, 1, 3], [6, 7, 1, 4], [7, 8, 1, 5]]
 
 
