@@ -39,7 +39,7 @@ def test_what_is_built_covers_what_is_meant(weights, size, surplus):
     targets = target_sizes(shares, size)
     assert size <= sum(targets) <= size + len(weights)
     assert all(with_surplus(target, surplus) >= target for target in targets)
-    for target, more in [(target, more) for target in targets for more in (target + 1, 9 * target)]:
+    for target, more in [*((each, each + 1) for each in targets), *((each, 9 * each) for each in targets)]:
         assert with_surplus(target, sufficient_surplus(target, more)) == more
     assert blend_counts(shares, sum(targets)).sum() == sum(targets)
 

@@ -42,20 +42,15 @@ def drawn_weights(number):
     return [1 + (7 + 7919**2 * place) % 10**6 for place in range(number)]
 
 
-def test_literal_mixtures():
+def test_literal_mixtures_and_mixed_stages():
     assert listed(Mixture([5]).locate(np.arange(4))) == ([0, 0, 0, 0], [0, 1, 2, 3])
     assert listed(Mixture([1, 1]).locate(np.arange(5))) == ([0, 1, 0, 1, 0], [0, 0, 1, 1, 2])
     assert listed(Mixture([1, 3]).locate(np.arange(8))) == ([1, 0, 1, 1, 1, 0, 1, 1], [0, 0, 1, 2, 3, 1, 4, 5])
-    assert listed(Mixture([8, 2]).locate(np.arange(10))) == (
-        [0, 0, 1, 0, 0, 0, 0, 1, 0, 0],
-        [0, 1, 0, 2, 3, 4, 5, 1, 6, 7],
-    )
+    expected = [0, 0, 1, 0, 0, 0, 0, 1, 0, 0], [0, 1, 0, 2, 3, 4, 5, 1, 6, 7]
+    assert listed(Mixture([8, 2]).locate(np.arange(10))) == expected
     assert listed(Mixture([1, 1, 2]).locate(np.arange(8))) == ([0, 2, 1, 2, 0, 2, 1, 2], [0, 0, 0, 1, 1, 2, 1, 3])
     assert Mixture([1, 1, 2]).counts(8).tolist() == [2, 2, 4]
     assert len(Mixture([1, 1, 2])) == 3
-
-
-def test_literal_mixed_stages():
     even = MixedStage([1, 1], 0, 6, 1, KEY)
     assert listed(even.locate(np.arange(6))) == ([0, 1, 0, 1, 0, 1], [0, 0, 1, 1, 2, 2])
     mixed = MixedStage([1, 1], 100, 10, 4, KEY)
@@ -119,11 +114,18 @@ def test_takes_of_a_leaf_count_up_and_are_found_again(weights, k):
     np.testing.assert_array_equal(mixture.positions(leaves, takes), np.arange(k))
 
 
-@given(weights=WEIGHTS, seed=st.integers(0, 2**32 - 1))
-@example(weights=FIBONACCI, seed=0)
-@example(weights=[1] * 300, seed=0)
-def test_no_leaf_misses_its_share_by_two(weights, seed):
+@given(weights=WEIGHTS, seed=st.integers(0, 2**32 - 1), times=st.integers(1, 10**6))
+@example(weights=FIBONACCI, seed=0, times=1)
+@example(weights=[1] * 300, seed=0, times=1000)
+@example(weights=[LARGEST // 3, LARGEST // 3], seed=0, times=1)
+@example(weights=[1, LARGEST - 1], seed=0, times=1)
+def test_no_leaf_misses_its_share_by_two_and_whole_shares_are_exact(weights, seed, times):
     mixture, total = Mixture(weights), sum(weights)
+    more = [min(times, LARGEST // total) * weight for weight in weights]
+    assert mixture.counts(sum(more)).tolist() == more
+    positions = np.concatenate([np.arange(300), np.arange(300) * 2**50])
+    assert listed(mixture.locate(positions)) == listed(Mixture(more).locate(positions))  # only ratios count
+    assert smallest_weights(more) == smallest_weights(weights)
     rng = np.random.default_rng(seed)
     drawn = np.concatenate([rng.integers(0, most, size=30) for most in (10**6, LARGEST)])
     for k in [*range(64), *drawn.tolist(), LARGEST]:
@@ -131,31 +133,15 @@ def test_no_leaf_misses_its_share_by_two(weights, seed):
             assert abs(taken - Fraction(weight * k, total)) < 2
 
 
-@given(weights=WEIGHTS, times=st.integers(1, 1000))
-@example(weights=[LARGEST // 3, LARGEST // 3], times=1)
-@example(weights=[1, LARGEST - 1], times=1)
-def test_counts_are_exact_where_shares_are_whole(weights, times):
-    total = sum(weights)
-    times = min(times, LARGEST // total)
-    assert Mixture(weights).counts(times * total).tolist() == [times * weight for weight in weights]
-
-
-@given(weights=SMALL, size=st.integers(1, 5000), more=st.integers(0, 5000), block=st.integers(1, 1500))
-def test_a_longer_stage_begins_as_a_shorter_one(weights, size, more, block):
-    whole = size // block * block
-    one, other = (MixedStage(weights, 7, length, block, KEY) for length in (size, size + more))
-    assert listed(one.locate(np.arange(whole))) == listed(other.locate(np.arange(whole)))
-
-
-@given(weights=SMALL, size=st.integers(1, 5000), block=st.integers(1, 6000), start=st.integers(0, 10**9))
-def test_mixing_changes_nothing_of_what_a_block_holds(weights, size, block, start):
+@given(SMALL, st.integers(1, 5000), st.integers(0, 5000), st.integers(1, 6000), st.integers(0, 10**9))
+def test_mixing_changes_nothing_of_what_a_block_holds_nor_of_whole_blocks(weights, size, more, block, start):
     stage = MixedStage(weights, start, size, block, KEY)
+    whole = np.arange(size // block * block)
+    assert listed(stage.locate(whole)) == listed(MixedStage(weights, start, size + more, block, KEY).locate(whole))
     mixed, even = stage.locate(np.arange(size)), Mixture(weights).locate(np.arange(size))
     for begin in range(0, size, block):
-        held, expected = (
-            sorted(zip(*listed((a[begin : begin + block], b[begin : begin + block])), strict=True))
-            for a, b in (mixed, even)
-        )
+        part = slice(begin, begin + block)
+        held, expected = (sorted(zip(a[part].tolist(), b[part].tolist(), strict=True)) for a, b in (mixed, even))
         assert held == expected
     np.testing.assert_array_equal(stage.offsets(*mixed), np.arange(size))
     for k in {size, *range(0, size, block)}:
@@ -225,11 +211,3 @@ def test_samples_beyond_all_positions_have_no_position():
         stage = MixedStage([1, 1], 0, 25, block, KEY)
         assert stage.offsets(np.array([0, 1, 0], dtype=np.int32), integers([13, 12, 2**62])).tolist() == [-1, -1, -1]
         assert stage.offsets(np.array([0, 1], dtype=np.int32), integers([12, 11])).min() >= 0
-
-
-@given(weights=SMALL, times=st.integers(2, 10**6))
-def test_only_the_ratio_of_the_weights_counts(weights, times):
-    positions = np.concatenate([np.arange(300), np.arange(300) * 2**50])
-    more = [times * weight for weight in weights]
-    assert listed(Mixture(weights).locate(positions)) == listed(Mixture(more).locate(positions))
-    assert smallest_weights(more) == smallest_weights(weights)

@@ -156,23 +156,19 @@ def digest(values):
     return hashlib.sha256(values.astype("<i8").tobytes()).hexdigest()[:32]
 
 
-def test_golden_keys():
-    assert derive(Key(0, 0), 0, 0) == Key(0x3EB6011B1349705B, 0xB6C40F83D22B9FD9)
-    assert derive(KEY, Purpose.WINDOWS, 7) == Key(0x1D8044AAC83FE10F, 0xD5068400CAD24602)
-    assert derive(KEY, Purpose.SAMPLES, 2**64 - 1) == Key(0xB893722BF8A07466, 0xB163B6C23ED85A87)
-
-
-def test_golden_permutations():
+def test_golden_permutations_and_keys():
     assert forward(0, KEY).tolist() == []
     assert forward(1, KEY).tolist() == [0]
     assert forward(10, KEY).tolist() == [0, 3, 2, 8, 5, 9, 7, 1, 4, 6]
     assert forward(1025, KEY, range(8)).tolist() == [438, 173, 244, 790, 687, 909, 455, 540]
     assert forward(65536, KEY, range(6)).tolist() == [65385, 15644, 31310, 53608, 42047, 35489]
-    assert forward(2**60, KEY, [0, 1, 2**60 - 1]).tolist() == [
-        496617124778840235,
-        484990898281189734,
-        993905031587559202,
-    ]
+    largest = [496617124778840235, 484990898281189734, 993905031587559202]
+    assert forward(2**60, KEY, [0, 1, 2**60 - 1]).tolist() == largest
+    assert derive(Key(0, 0), 0, 0) == Key(0x3EB6011B1349705B, 0xB6C40F83D22B9FD9)
+    assert derive(KEY, Purpose.WINDOWS, 7) == Key(0x1D8044AAC83FE10F, 0xD5068400CAD24602)
+    assert derive(KEY, Purpose.SAMPLES, 2**64 - 1) == Key(0xB893722BF8A07466, 0xB163B6C23ED85A87)
+    places = np.arange(10_000, dtype=np.int64) * 2**46
+    assert digest(forward(2**60 - 1, KEY, places)) == "f46ae02231d8b0bdac786496bb04a756"
 
 
 @pytest.mark.parametrize(
@@ -236,12 +232,6 @@ def test_places_are_found_again_around_powers_of_two(exponent, rng):
         np.testing.assert_array_equal(permutation.forward(permutation.inverse(places)), places)
 
 
-def test_golden_digest_of_a_large_permutation():
-    assert (
-        digest(forward(2**60 - 1, KEY, np.arange(10_000, dtype=np.int64) * 2**46)) == "f46ae02231d8b0bdac786496bb04a756"
-    )
-
-
 # --- packs to levels ------------------------------------------------------------------------------------------------
 def pack(lengths, costs, **task):
     task = {"most_items": len(lengths), **task}
@@ -264,20 +254,11 @@ def test_literal_packs():
     assert pack([4, 3, 2, 1], squares([4, 3, 2, 1]), **task) == [0, 1, 1, 1]
     assert pack([5, 5], squares([5, 5]), **task) == [0, 1]
     assert pack([9, 8, 7], squares([9, 8, 7]), **task) is None
-
-
-def test_a_costly_one_takes_the_costliest_others_into_its_step():
-    lengths = [8, 8, 4, 4, 4, 4]
+    lengths = [8, 8, 4, 4, 4, 4]  # a costly one takes the costliest others into its step
     assert pack(lengths, squares(lengths), **uniform(2, 2, capacity=8, by_length=False)) == [0, 1, 2, 2, 3, 3]
-
-
-def test_steps_share_long_ones_out_when_the_last_would_have_too_few():
     lengths = [9] * 4 + [1] * 12  # four long items for two steps of three: two per step, instead of 3 and 1
     found = pack(lengths, squares(lengths), **uniform(2, 3, capacity=10, by_length=False))
     assert sorted(number // 3 for number in found[:4]) == [0, 0, 1, 1]
-
-
-def test_packing_by_length_fits_where_balance_does_not():
     # 6 + 4, 6 + 4 and 5 + 5 leave no room at all.
     lengths = [6, 6, 5, 5, 4, 4]
     assert pack(lengths, squares(lengths), **uniform(1, 3, capacity=10, by_length=True)) == [0, 1, 2, 2, 0, 1]
