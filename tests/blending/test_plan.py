@@ -30,9 +30,7 @@ def test_weights_become_shares_and_sizes():
 
 
 @given(
-    weights=st.lists(st.floats(1e-9, 1.0), min_size=1, max_size=50),
-    size=st.integers(1, 3000),
-    surplus=st.sampled_from([0.0, 0.005, 1.5]),
+    st.lists(st.floats(1e-9, 1.0), min_size=1, max_size=50), st.integers(1, 3000), st.sampled_from([0.0, 0.005, 1.5])
 )
 def test_what_is_built_covers_what_is_meant(weights, size, surplus):
     shares = normalize(weights)

@@ -61,19 +61,15 @@ def shuffle_windows(random, lengths, parts, *, documents=np.int32, dtype=np.int3
     return stream, windows
 
 
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    lengths=st.lists(st.integers(0, 12) | st.just(0), min_size=1, max_size=12),
-    repeats=st.lists(st.integers(0, 4), min_size=1, max_size=3),
-    window_length=st.integers(1, 15),
-    extra=st.integers(0, 1),
-    keep_partial=st.booleans(),
-    dtype=st.sampled_from([np.int32, np.int64]),
-    documents=st.sampled_from([np.int32, np.int64]),
-)
-def test_shuffling_with_windows_equals_one_after_the_other(
-    seed, lengths, repeats, window_length, extra, keep_partial, dtype, documents
-):
+LENGTHS = st.lists(st.integers(0, 12) | st.just(0), min_size=1, max_size=12)
+REPEATS = st.lists(st.integers(0, 4), min_size=1, max_size=3)
+SHAPES = st.tuples(st.integers(1, 15), st.integers(0, 1), st.booleans())
+WIDTHS = st.sampled_from([np.int32, np.int64])
+
+
+@given(st.integers(0, 2**32 - 1), LENGTHS, REPEATS, SHAPES, WIDTHS, WIDTHS)
+def test_shuffling_with_windows_equals_one_after_the_other(seed, lengths, repeats, shape, dtype, documents):
+    window_length, extra, keep_partial = shape
     lengths = np.array(lengths, dtype=np.int32)
     parts = [np.tile(np.arange(len(lengths)), times) for times in repeats]
     num_tokens = max(0, sum(repeats) * int(lengths.sum()) - extra)

@@ -200,7 +200,7 @@ def test_what_writers_of_json_write_agrees(data: bytes, ends: bool):
 
 
 @given(
-    rows=st.lists(
+    st.lists(
         st.tuples(texts, texts, st.integers(-(10**15), 10**15), st.floats(-1e90, 1e90), st.integers(0, 4)), min_size=1
     )
 )

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tests.reference.occurrences import rows_of, scanned
 from tests.reference.pack_walks import GROUP_DOCUMENTS, packs_of_walk
 from tests.reference.packs import cut
+from tests.support import flat
 
 from tokenloom._native import SectionNeeded
 from tokenloom.kernels.permutation import Key, Permutation, Purpose, derive
@@ -82,22 +83,17 @@ def test_occurrences_by_hand() -> None:
     found = rows_of(reader.occurrences(int64s(0), int64s(0, 1, 2, 3)))
     first, second = found[0][2], found[-1][2]
     assert {first, second} == {0, 1}
-    assert found == sorted(
-        [(0, 0, first, 0, 3, 0), (0, 2, first, 0, 2, 3), (0, 2, second, 1, 4, 0), (0, 3, second, 0, 1, 4)]
-    )
+    expected = [(0, 0, first, 0, 3, 0), (0, 2, first, 0, 2, 3), (0, 2, second, 1, 4, 0), (0, 3, second, 0, 1, 4)]
+    assert found == sorted(expected)
     assert [column.tolist() for column in reader.occurrences(int64s(), int64s(0))] == [[]] * 6
     assert [column.tolist() for column in reader.occurrences(int64s(0), int64s())] == [[]] * 6
 
 
+SOURCES = [((1500, 3, 1100), 0, True), ((1500, 3, 1100), 1, True), ((300_000,), 1, True)]
+
+
 @pytest.mark.parametrize(
-    ("counts", "extra", "is_shuffled"),
-    [
-        ((1500, 3, 1100), 0, True),
-        ((1500, 3, 1100), 1, True),
-        ((300_000,), 1, True),
-        ((700, 0, 1), 1, True),
-        ((700, 0, 1), 1, False),
-    ],
+    ("counts", "extra", "is_shuffled"), [*SOURCES, ((700, 0, 1), 1, True), ((700, 0, 1), 1, False)]
 )
 def test_documents_are_found_where_they_are_read(rng, counts, extra: int, is_shuffled: bool) -> None:
     longest = 50 if sum(counts) < 10_000 else 2  # more than 1,024 blocks use a network, fewer a table
@@ -119,11 +115,8 @@ def test_walks_over_other_pairs() -> None:
     reader.add_walks(4, 1, 3, new)
     reader.add_walks(5, 0, 3, num_windows)
     asked = int64s(0, 5, 599, 600, 1299, 1300, 2000, 2099)
-    expected = [
-        row
-        for walk, count in ((3, num_windows), (4, new), (5, num_windows))
-        for row in scanned(reader, [walk], asked.tolist(), num_windows=count)
-    ]
+    counts = {3: num_windows, 4: new, 5: num_windows}
+    expected = flat(scanned(reader, [walk], asked.tolist(), num_windows=counts[walk]) for walk in counts)
     assert rows_of(reader.occurrences(int64s(3, 4, 5), asked)) == sorted(expected)
     assert not {0, 5, 599} & set(reader.occurrences(int64s(4), asked)[1].tolist())
 
@@ -142,7 +135,7 @@ def test_occurrences_need_the_pair_of_the_document_alone() -> None:
     assert found == scanned(reader, [0, 1], [1300], num_windows=num_windows)
 
 
-def test_other_lengths_than_were_promised_are_refused() -> None:
+def test_other_lengths_than_were_promised_and_numbers_that_there_are_not() -> None:
     pairs = pairs_of(100)
     documents, _, _ = reader_of(pairs, length=16)
     with pytest.raises(IndexError, match="expected 100 documents, found 99"):
@@ -153,6 +146,11 @@ def test_other_lengths_than_were_promised_are_refused() -> None:
     negative[3] = -5
     with pytest.raises(IndexError, match="negative"):
         documents.open(0, negative)
+    reader, num_windows = opened(pairs_of(300), length=64)
+    with pytest.raises(IndexError, match="window"):
+        reader.spans(np.array([num_windows]), keep_empty=False)
+    with pytest.raises(IndexError, match="no walk"):
+        reader.spans(np.array([-1]), keep_empty=False)
 
 
 @pytest.mark.parametrize(("blocks", "singles"), [(2, 0), (0, 300)])
@@ -177,14 +175,6 @@ def test_held_out_windows_are_disjoint_and_all_there(blocks: int, singles: int) 
         assert 250 < len(read[True]) <= singles
     else:
         assert len({document // 256 for document in read[True]}) == blocks
-
-
-def test_numbers_that_there_are_not() -> None:
-    reader, num_windows = opened(pairs_of(300), length=64)
-    with pytest.raises(IndexError, match="window"):
-        reader.spans(np.array([num_windows]), keep_empty=False)
-    with pytest.raises(IndexError, match="no walk"):
-        reader.spans(np.array([-1]), keep_empty=False)
 
 
 def test_many_threads_read_many_walks() -> None:
@@ -329,14 +319,7 @@ def test_two_packs_by_hand() -> None:
 PAIRS = st.lists(st.lists(st.integers(0, 30), max_size=12), min_size=1, max_size=5)
 
 
-@given(
-    pairs=PAIRS,
-    length=st.integers(1, 12),
-    extra=st.integers(0, 1),
-    most=st.none() | st.integers(1, 4),
-    walk=st.integers(0, 9),
-    shuffled=st.booleans(),
-)
+@given(PAIRS, st.integers(1, 12), st.integers(0, 1), st.none() | st.integers(1, 4), st.integers(0, 9), st.booleans())
 @example(pairs=[[], [0, 0], [100], []], length=3, extra=1, most=None, walk=0, shuffled=True)
 def test_packs_are_those_of_the_twin(pairs, length, extra, most, walk, shuffled) -> None:
     rule = {"extra": extra, "most": most, "is_shuffled": shuffled}

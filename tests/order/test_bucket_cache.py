@@ -81,9 +81,7 @@ def test_who_builds_publishes_and_readers_build_nothing(bucket, data, tmp_path, 
     assert tokens(build(data, bucket.url("indices"), defer_npy_index_mmap=True)) == local
 
 
-def test_an_entry_without_description_counts_as_absent_and_a_changed_one_is_built_again(
-    bucket, data, another_node, caplog
-):
+def test_half_an_entry_counts_as_absent_and_a_changed_one_is_built_again(bucket, data, another_node, caplog):
     expected = tokens(build(data[:1], bucket.url("indices"), blend=(data[:1], None)))
     description = key_of(bucket, "train-description.txt")
     text = bucket.get(description)
@@ -108,9 +106,8 @@ def test_who_may_not_write_is_told_what_is_missing(bucket, data, monkeypatch):
         raise AccessDeniedError(message)
 
     monkeypatch.setattr(ObstoreClient, "upload", refuse)
-    with pytest.raises(
-        IndexCacheError, match=r"has no entry [0-9a-f]+-GPTDataset-train, and it cannot be written"
-    ) as info:
+    message = r"has no entry [0-9a-f]+-GPTDataset-train, and it cannot be written"
+    with pytest.raises(IndexCacheError, match=message) as info:
         build(data, bucket.url("indices"))
     assert "tokenloom prepare-cache" in str(info.value.hint)
 

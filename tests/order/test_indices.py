@@ -61,8 +61,8 @@ def test_large_counts_are_exact_and_an_empty_corpus_has_no_samples():
     # 2**38 windows of 2**12 tokens are 2**50 tokens and one more, of 2**40 + 1 each.
     assert found.num_epochs == 2**10  # 2**10 * (2**40 + 1) = 2**50 + 2**10
     assert found.num_samples == 2**38
-    assert plan(tokens, 2**38 + 1, length=2**12).num_epochs == 2**10 + 1
-    assert plan(tokens, 2**38 + 1, length=2**12).num_samples_sans_final_epoch == 2**38
+    found = plan(tokens, 2**38 + 1, length=2**12)
+    assert (found.num_epochs, found.num_samples_sans_final_epoch) == (2**10 + 1, 2**38)
     # A float64 has 53 bits: these counts differ in the 60th.
     assert plan(2**60 + 1, None, length=1).num_samples == 2**60
     assert plan(2**60 + 2, None, length=1, keep_partial=True).num_samples == 2**60 + 1
@@ -71,13 +71,7 @@ def test_large_counts_are_exact_and_an_empty_corpus_has_no_samples():
     assert num_windows(0, 4, extra=1, keep_partial=True) == 0
 
 
-@given(
-    tokens=st.integers(1, 60),
-    samples=st.none() | st.integers(0, 40),
-    length=st.integers(1, 12),
-    extra=st.integers(0, 1),
-    keep_partial=st.booleans(),
-)
+@given(st.integers(1, 60), st.none() | st.integers(0, 40), st.integers(1, 12), st.integers(0, 1), st.booleans())
 def test_the_plan_is_that_of_the_slow_twin(tokens, samples, length, extra, keep_partial):
     found = plan(tokens, samples, length=length, extra=extra, keep_partial=keep_partial)
     expected = count_epochs(tokens, samples, sequence_length=length, extra=extra, keep_partial=keep_partial)
@@ -113,15 +107,11 @@ def reader_of(lengths, stream, rows, shuffle, *, window_length, extra=1):
     return WindowReader(*arrays, np.asarray(shuffle, dtype=np.uint32), num_tokens=num_tokens, **shape)
 
 
-@given(
-    lengths=st.lists(st.integers(0, 9), min_size=1, max_size=12),
-    length=st.integers(1, 10),
-    extra=st.integers(0, 1),
-    keep_partial=st.booleans(),
-    dtype=st.sampled_from([np.int32, np.int64]),
-    documents=st.sampled_from([np.int32, np.int64]),
-    data=st.data(),
-)
+WIDTHS = st.sampled_from([np.int32, np.int64])
+FEW_LENGTHS = st.lists(st.integers(0, 9), min_size=1, max_size=12)
+
+
+@given(FEW_LENGTHS, st.integers(1, 10), st.integers(0, 1), st.booleans(), WIDTHS, WIDTHS, st.data())
 def test_windows_are_those_of_the_slow_twins(lengths, length, extra, keep_partial, dtype, documents, data):
     stream = data.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1, max_size=30))
     tokens = sum(lengths[document] for document in stream)
@@ -270,13 +260,10 @@ def neighbour_distance(order: np.ndarray) -> float:
     return float(np.abs(np.diff(np.argsort(order, kind="stable"))).mean() / len(order))
 
 
-@given(
-    st.lists(st.integers(0, 50), max_size=80),
-    st.integers(1, 200),
-    st.integers(1, 5),
-    st.integers(1, 3),
-    st.integers(0, 2**32 - 1),
-)
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+@given(st.lists(st.integers(0, 50), max_size=80), st.integers(1, 200), st.integers(1, 5), st.integers(1, 3), SEEDS)
 def test_every_epoch_is_a_permutation_by_windows_of_blocks(sizes, block_bytes, window_blocks, num_epochs, seed):
     offsets = (np.cumsum(sizes) - sizes).tolist() if sizes else []
     blocks = BlockShuffle(block_bytes=block_bytes, window_blocks=window_blocks)
@@ -414,14 +401,7 @@ def test_a_report_of_documents_and_epochs_of_packs():
 # --- against the slow twin ----------------------------------------------------------------------------------------
 
 
-@given(
-    lengths=DOCUMENTS,
-    sequence_length=SEQUENCE_LENGTHS,
-    extra=EXTRA,
-    most=st.none() | st.integers(1, 6),
-    data=st.data(),
-    wide=st.booleans(),
-)
+@given(DOCUMENTS, SEQUENCE_LENGTHS, EXTRA, st.none() | st.integers(1, 6), st.data(), st.booleans())
 def test_the_kernel_packs_as_its_slow_twin(lengths, sequence_length, extra, most, data, wide):
     rule = {"sequence_length": sequence_length, "extra": extra}
     documents = data.draw(st.lists(st.sampled_from(range(len(lengths))), max_size=30) if lengths else st.just([]))
@@ -524,13 +504,10 @@ def test_a_small_order_is_what_the_legacy_shuffle_gives():
     assert starts.tolist() == [0, 2, 4, 6]
 
 
-@given(
-    slots=st.lists(st.integers(1, 9), min_size=1, max_size=30),
-    count=st.one_of(st.none(), st.integers(0, 40)),
-    more=st.integers(0, 20),
-    most=st.none() | st.integers(1, 4),
-    seed=st.integers(0, 2**32 - 1),
-)
+SLOTS = st.lists(st.integers(1, 9), min_size=1, max_size=30)
+
+
+@given(SLOTS, st.none() | st.integers(0, 40), st.integers(0, 20), st.none() | st.integers(1, 4), SEEDS)
 def test_packs_agree_with_the_twin_and_are_stable(slots, count, more, most, seed):
     sequences = np.arange(100, 100 + len(slots), dtype=np.int32)
     sizes = np.array(slots, dtype=np.int32)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import OrderedDict
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,43 +19,31 @@ from tokenloom.order.sample_random import Purpose, SampleRandom
 from tokenloom.order.walk_order import mixing_key, root_key, source_key
 
 
-class Tokenizer:
-    def __init__(self):
-        self.unique_identifiers = OrderedDict(name="bytes", size=256)
-
-
-def test_literal_description():
+def test_literal_description_and_an_object_without_identifiers():
     sizes = [np.int64(1), None, (0.5, True)]
-    text, key = describe(OrderedDict(path='a "b"', sizes=sizes, nothing={}, tokenizer=Tokenizer()))
+    tokenizer = SimpleNamespace(unique_identifiers=OrderedDict(name="bytes", size=256))
+    text, key = describe(OrderedDict(path='a "b"', sizes=sizes, nothing={}, tokenizer=tokenizer))
     assert text == (
         '{\n    "path": "a \\"b\\"",\n    "sizes": [\n        1,\n        null,\n        [\n            0.5,\n'
         '            true\n        ]\n    ],\n    "nothing": {},\n    "tokenizer": {\n        "name": "bytes",\n'
         '        "size": 256\n    }\n}'
     )
     assert key == hashlib.md5(text.encode()).hexdigest()
+    message = r"^the tokenizer object has no `unique_identifiers`\nhint: add this attribute, a dict that identifies it"
+    with pytest.raises(ConfigError, match=message):
+        describe({"tokenizer": object()})
 
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
-VALUES = st.recursive(
-    SCALARS,
-    lambda inner: (
-        st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text() | st.integers() | st.none(), inner)
-    ),
-    max_leaves=6,  # the default of 100 makes drawing slow
+KEYS = st.text() | st.integers() | st.none()
+VALUES = st.recursive(  # the default of 100 leaves makes drawing slow
+    SCALARS, lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(KEYS, inner), max_leaves=6
 )
 
 
 @given(st.dictionaries(st.text(), VALUES))
 def test_text_is_that_of_json(identifiers):
     assert describe(identifiers)[0] == json.dumps(identifiers, indent=4)
-
-
-def test_object_without_identifiers_is_named():
-    with pytest.raises(
-        ConfigError,
-        match=r"^the tokenizer object has no `unique_identifiers`\nhint: add this attribute, a dict that identifies it",
-    ):
-        describe({"tokenizer": object()})
 
 
 # --- root keys ------------------------------------------------------------------------------------------------------
@@ -84,9 +73,6 @@ def test_numbers_are_the_words_of_philox():
     assert [random.below(2**64) for _ in range(3)] == words.tolist()
     recorded = SampleRandom(1234, 7, Purpose.FILL_IN_THE_MIDDLE)
     assert [recorded.below(1000) for _ in range(4)] == [997, 695, 433, 42]  # must never change
-
-
-def test_chances_of_nothing_and_of_everything_are_certain():
     random = SampleRandom(1, 2, Purpose.FILL_IN_THE_MIDDLE)
     assert not any(random.chance(0.0) for _ in range(100))
     assert all(random.chance(1.0) for _ in range(100))

@@ -90,10 +90,9 @@ def prefix(tmp_path):
     return write_corpus(tmp_path / "corpus", DOCUMENTS)
 
 
-def build(*prefixes: str, folder: Any = None, **settings: Any) -> GPTDataset | BlendedDataset:
+def build(*prefixes: str, **settings: Any) -> GPTDataset | BlendedDataset:
     weights = [1.0] * len(prefixes) if len(prefixes) > 1 else None
     given = {"blend": (list(prefixes), weights), "split": "1", "sequence_length": 4, "window_policy": "file"}
-    given["path_to_cache"] = None if folder is None else str(folder)
     config = make_config(None, **given | settings)
     return BlendedMegatronDatasetBuilder(GPTDataset, [30, 0, 0], lambda: True, config).build()[0]
 
