@@ -201,15 +201,9 @@ def test_a_class_of_ones_own_is_split_sized_and_blended():
 
 # --- the order as arrays --------------------------------------------------------------------------------------------
 def arrays(weights, size, **more):
-    order = ArrayBlendOrder(
-        [range(size)] * len(weights),
-        [str(weight) for weight in weights],
-        [weight / sum(weights) for weight in weights],
-        size,
-        split="train",
-        store=ArrayStore(cache=None, description="", name="a blend"),
-        **more,
-    )
+    names, shares = [str(weight) for weight in weights], [weight / sum(weights) for weight in weights]
+    store = ArrayStore(cache=None, description="", name="a blend")
+    order = ArrayBlendOrder([range(size)] * len(weights), names, shares, size, split="train", store=store, **more)
     return order.arrays["dataset_index"], order.arrays["dataset_sample_index"]
 
 

@@ -204,12 +204,8 @@ print(len(train), len(os.listdir("/proc/self/fd")) < 300, mappings <= 2 * count 
     ("count", "mode"), [(400, "mapped"), (400, "positional"), pytest.param(2000, "mapped", marks=pytest.mark.slow)]
 )
 def test_more_datasets_than_files_may_be_open(tmp_path, count, mode):
-    done = subprocess.run(
-        [sys.executable, "-c", MANY, str(tmp_path), str(count), mode],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[2],
-    )
+    command = [sys.executable, "-c", MANY, str(tmp_path), str(count), mode]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert done.stderr == ""
     assert done.stdout == f"{2 * count} True True\n"
 
@@ -245,9 +241,8 @@ def build_later(request, tmp_path):
 def test_no_data_are_opened_before_the_first_sample(build_later, deferred):
     expected = [[each.sample(k) for k in range(len(each))] for each in build_later()]
     build_later.folder.rename(build_later.folder.with_name("elsewhere"))
-    datasets = build_later(
-        fast_cache_load=True, defer_npy_index_mmap=deferred, sequences_per_dataset=build_later.counts
-    )
+    counts = build_later.counts
+    datasets = build_later(fast_cache_load=True, defer_npy_index_mmap=deferred, sequences_per_dataset=counts)
     assert [len(each) for each in datasets] == [len(samples) for samples in expected]
     loaders = [torch.utils.data.DataLoader(each, batch_size=5) for each in datasets]
     threads = [ThreadLoader(each, [list(range(len(each)))], reuse_after=1) for each in datasets]

@@ -90,13 +90,10 @@ def test_entries_without_a_pair_are_refused_and_quoted(folder):
     assert refusal(DatasetNotFoundError, ["a", "x", "b"]) == (
         "'x' in the blend: no file `x.idx` and `x.bin`\nhint: pass the path of the pair without `.bin` or `.idx`"
     )
-    assert refusal(DatasetNotFoundError, ["a", "x*", "b"]) == (
-        "'x*' in the blend matches no pair\nhint: a pair is two files, PREFIX.bin and PREFIX.idx"
-    )
+    hint = "\nhint: a pair is two files, PREFIX.bin and PREFIX.idx"
+    assert refusal(DatasetNotFoundError, ["a", "x*", "b"]) == "'x*' in the blend matches no pair" + hint
     (folder / "empty").mkdir()
-    assert refusal(DatasetNotFoundError, ["empty"]) == (
-        "the directory `empty` contains no pair\nhint: a pair is two files, PREFIX.bin and PREFIX.idx"
-    )
+    assert refusal(DatasetNotFoundError, ["empty"]) == "the directory `empty` contains no pair" + hint
     assert refusal(DatasetNotFoundError, ["30", "a", "70"]) == (
         "'30' in the blend: no file `30.idx` and `30.bin`\n"
         "hint: the blend has 3 entries: alternate weights and prefixes, and begin with a weight"

@@ -72,12 +72,8 @@ def random_stage(draw, name: str, names: list[str]):
     given = {"samples": draw(st.integers(1, 50)), "weights": weights}
     if size == "passes":
         given = {"passes": {name: draw(st.sampled_from(["0.5", 1, 2])) for name in weights}}
-    return stage(
-        name,
-        length=draw(st.sampled_from(LENGTHS)),
-        on_exhausted=draw(st.sampled_from(["stop", "renormalise", "repeat"])),
-        **given,
-    )
+    ends = draw(st.sampled_from(["stop", "renormalise", "repeat"]))
+    return stage(name, length=draw(st.sampled_from(LENGTHS)), on_exhausted=ends, **given)
 
 
 def sized(one, start: int, lock: RunLock, size: int | None):

@@ -17,14 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.faults import dies_at
 from tests.run.folders import HEAD, SOURCES, STAGE, make_run, texts, write_pair, write_toml
-from tests.run.small_runs import make_lock, make_pair, random_locks, source_of
+from tests.run.small_runs import make_lock, make_pair, random_locks, segment, source_of
 
 from tokenloom.errors import ConfigError, DatasetNotFoundError
 from tokenloom.loading.thread_loader import ThreadLoader
 from tokenloom.run.lock import (
     LockedDenial,
     LockedPair,
-    LockedSegment,
     LockedSource,
     LockedTokenizer,
     RunLock,
@@ -129,9 +128,10 @@ def test_a_run_may_be_moved_with_its_data(tmp_path):
 def test_a_start_imports_nothing_that_only_locking_needs(tmp_path):
     make_run(tmp_path)
     code = (
-        "import sys; from tokenloom import Run\n"
-        f"Run.open({str(tmp_path / 'run.toml')!r}).dataset().batch(range(4))\n"
-        "print([name for name in ('locking', 'megatron', 'resolve', 'plan') if f'tokenloom.run.{name}' in sys.modules])"
+        f"import sys; from tokenloom import Run\nRun.open({str(tmp_path / 'run.toml')!r}).dataset().batch(range(4))\n"
+    )
+    code += (
+        "print([name for name in ('locking', 'plan', 'amend', 'changes') if f'tokenloom.run.{name}' in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
@@ -142,25 +142,19 @@ HINT = "remove it and run `tokenloom run lock`"
 
 
 def full_lock(folder):
-    web = LockedSource(
-        name="web",
-        max_passes=4,
-        pairs=(
-            make_pair(f"{folder}/data/web-0", tokens_crc32=0, index_crc32=255, fingerprint="f", held_blocks=1),
-            make_pair("s3://corpus/web-1", held_documents=2, held_tokens=20, packs=((4, 30), (8, 14)), since=100),
-        ),
+    pairs = (
+        make_pair(f"{folder}/data/web-0", tokens_crc32=0, index_crc32=255, fingerprint="f", held_blocks=1),
+        make_pair("s3://corpus/web-1", held_documents=2, held_tokens=20, packs=((4, 30), (8, 14)), since=100),
     )
     return make_lock(
-        web,
+        LockedSource(name="web", max_passes=4, pairs=pairs),
         source_of("code", "/elsewhere/code"),
         dataset="fim",
         samples={"eod_mask_loss": True, "fim_rate": 0.5},
         tokenizer=LockedTokenizer(name="tokenizer.json", fingerprint="f", eod=0, pad=None, vocab_size=100),
         segments=(
-            LockedSegment(
-                stage="main", start=0, num_samples=100, mixed_as=200, sequence_length=4, weights=((0, 8), (1, 2))
-            ),
-            LockedSegment(stage="main", start=100, num_samples=None, sequence_length=8, weights=((1, 1),)),
+            segment(0, 100, [8, 2], mixed_as=200, length=4),
+            segment(100, None, {1: 1}, length=8),
         ),
         denials=(LockedDenial(start=7, documents=((0, (1, 5)), (1, (2,)))),),
         consumed=50,
@@ -383,10 +377,9 @@ def read(run: Run, state, *, stop: int, ranks: int, size: int, threads: int) -> 
     found: dict[int, list[int]] = {}
     ends = []
     for rank in range(ranks):
-        total = len(run.dataset())
-        loader = ThreadLoader(
-            run.dataset(), MegatronPretrainingSampler(total, 0, size, rank, ranks), num_threads=threads
-        )
+        dataset = run.dataset()
+        sampler = MegatronPretrainingSampler(len(dataset), 0, size, rank, ranks)
+        loader = ThreadLoader(dataset, sampler, num_threads=threads)
         if state is not None:
             loader.load_state_dict(state)
         first = 0 if state is None else state["position"]
@@ -436,6 +429,5 @@ def test_the_stream_is_that_of_the_unbroken_run(tmp_path, rng, attempt):
         lock_run(write_toml(tmp_path, "".join(stages), sources=SOURCES + others), consumed=position)
         run = Run.open(tmp_path / "run.toml")
     assert stream == texts(run.dataset(), range(len(stream)))
-    assert run.dataset().run_order.order_state(len(stream)) == {
-        name: state[name] for name in ("run", "position", "digest")
-    }
+    expected = {name: state[name] for name in ("run", "position", "digest")}
+    assert run.dataset().run_order.order_state(len(stream)) == expected

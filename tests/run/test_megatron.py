@@ -60,9 +60,7 @@ def test_samples_and_index_files_are_those_of_the_builder(tmp_path):
 
 
 def test_a_lock_has_exact_weights_of_any_size(tmp_path):
-    path = make_megatron(
-        tmp_path, stage=MEGATRON_STAGE.replace("web = 0.7, code = 0.3", "web = 1, code = 0.123456789012345678901")
-    )
+    path = make_megatron(tmp_path, stage=MEGATRON_STAGE.replace("0.7, code = 0.3", "1, code = 0.123456789012345678901"))
     weights = [weight for _, weight in opened(path).lock.segments[0].weights]
     assert sorted(weights) == [123456789012345678901, 10**21]
 
@@ -75,9 +73,8 @@ def test_weights_count_as_they_are_written(tmp_path):
 
 
 def test_one_pair_is_its_dataset_and_tokens_become_samples(tmp_path):
-    path = make_megatron(
-        tmp_path, sources='web = "web"\n', stage="sequence_length = 16\ntokens = 4815\nweights = { web = 3 }\n"
-    )
+    stage = "sequence_length = 16\ntokens = 4815\nweights = { web = 3 }\n"
+    path = make_megatron(tmp_path, sources='web = "web"\n', stage=stage)
     run = opened(path, path_to_cache=tmp_path / "ours")
     assert run.num_samples == 300
     assert_same(run.dataset(), built(tmp_path, "web", cache=tmp_path / "theirs"))

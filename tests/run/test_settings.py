@@ -328,16 +328,15 @@ def test_what_is_no_toml_is_refused_with_its_place(text):
 
 def test_files_that_hold_no_text(tmp_path):
     path = tmp_path / "run.toml"
-    with pytest.raises(
-        ConfigError, match="cannot be read: No such file or directory\nhint: create it with `tokenloom run init`"
+    for data, message in (
+        (None, "No such file or directory\nhint: create it with `tokenloom run init`"),
+        (b"seed = 1\nname = '\xe9'\n", ".* byte 0xe9 in position 17"),
+        ("seed = 1".encode("utf-16"), ".* byte 0xff in position 0"),
     ):
-        read_text(path)
-    path.write_bytes(b"seed = 1\nname = '\xe9'\n")
-    with pytest.raises(ConfigError, match=r"run.toml` cannot be read: .* byte 0xe9 in position 17"):
-        read_text(path)
-    path.write_bytes("seed = 1".encode("utf-16"))
-    with pytest.raises(ConfigError, match=r"run.toml` cannot be read: .* byte 0xff in position 0"):
-        read_text(path)
+        if data is not None:
+            path.write_bytes(data)
+        with pytest.raises(ConfigError, match=f"run.toml` cannot be read: {message}"):
+            read_text(path)
     with pytest.raises(ConfigError, match="hint: save it as UTF-8 without a byte order mark"):
         parse_toml("\ufeffseed = 1", path="run.toml")
     with pytest.raises(ConfigError, match="Is a directory"):
@@ -516,9 +515,8 @@ def test_a_denial_and_a_source():
 
 def test_several_edits_of_one_file_and_none():
     new = insert_stage(replace(NEW, weights=(("wiki", Fraction(1)),)), after="stage 1")
-    after = edited(
-        TEXT, denied_with(file="list.txt", start=70), add_source("wiki", "w"), set_samples("stage 1", 30), new
-    )
+    edits = denied_with(file="list.txt", start=70), add_source("wiki", "w"), set_samples("stage 1", 30), new
+    after = edited(TEXT, *edits)
     assert [line for line in changed(TEXT, after) if line[0] == "-"] == ['- tokens = "1K"   # not much']
     text = TEXT.replace("\n", "\r\n", 3).rstrip() + "  "
     assert edited(text) == text

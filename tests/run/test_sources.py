@@ -353,9 +353,8 @@ def test_blocks_are_held_out_where_they_are_many_and_numbers_rounded_over_all_pa
     assert holds_blocks(pairs_of(31 * 10 * BLOCK_DOCUMENTS + 9 * BLOCK_DOCUMENTS + 1), Fraction(1, 10))
     chosen = with_holdout(pairs_of(3, 3, 3, 3), Fraction(1, 10), by_blocks=False)
     assert [pair.held_documents for pair in chosen] == [0, 1, 0, 0]
-    chosen = with_holdout(
-        pairs_of(BLOCK_DOCUMENTS, BLOCK_DOCUMENTS + 1, 5 * BLOCK_DOCUMENTS - 3), Fraction(1, 2), by_blocks=True
-    )
+    pairs = pairs_of(BLOCK_DOCUMENTS, BLOCK_DOCUMENTS + 1, 5 * BLOCK_DOCUMENTS - 3)
+    chosen = with_holdout(pairs, Fraction(1, 2), by_blocks=True)
     assert [(pair.held_blocks, pair.held_documents) for pair in chosen] == [(1, 0), (1, 0), (2, 0)]
 
 

@@ -53,9 +53,8 @@ def test_passes_are_samples():
     assert resolved(stage(passes={"web": "0.99", "code": "0.01"})) == [("main", 0, 40, None, {0: 39, 1: 1})]
     begun = locked(stage(passes={"web": 1, "code": 2}))
     grown = source("web", 40, 20, since=(0, 16))
-    assert resolved(stage(passes={"web": 1, "code": 2}), sources=(grown, CODE), old=begun, consumed=16) == [
-        ("main", 0, 16, None, {0: 2, 1: 1}), ("main", 16, 44, None, {0: 2, 1: 1})
-    ]  # fmt: skip
+    found = resolved(stage(passes={"web": 1, "code": 2}), sources=(grown, CODE), old=begun, consumed=16)
+    assert found == [("main", 0, 16, None, {0: 2, 1: 1}), ("main", 16, 44, None, {0: 2, 1: 1})]
 
 
 def test_a_run_stops_where_a_source_has_been_read_as_often_as_it_may_or_reads_it_again():
@@ -102,9 +101,8 @@ def test_a_source_that_grows_begins_a_segment():
     main = stage(samples=100, weights={"web": 3, "code": 1})
     begun = locked(main)
     grown = source("web", 40, 20, since=(0, 21))
-    assert resolved(main, sources=(grown, CODE), old=begun, consumed=21) == [
-        ("main", 0, 21, 24, {0: 3, 1: 1}), ("main", 21, 79, None, {0: 3, 1: 1})
-    ]  # fmt: skip
+    found = resolved(main, sources=(grown, CODE), old=begun, consumed=21)
+    assert found == [("main", 0, 21, 24, {0: 3, 1: 1}), ("main", 21, 79, None, {0: 3, 1: 1})]
 
 
 MAIN = {"weights": {"web": 3, "code": 1}}
@@ -198,10 +196,8 @@ STAGES = st.lists(st.tuples(st.sampled_from([5, 7, 10, 20]), st.integers(1, 60))
 def test_a_cap_counts_parts_of_passes_of_all_lengths(plan, stages, on_exhausted, block, data):
     sources = [source(str(number), 2 * count, max_passes=cap) for number, (count, cap, _) in enumerate(plan)]
     weights = {str(number): weight for number, (_, _, weight) in enumerate(plan)}
-    parts = [
-        stage(str(number), length=length, samples=size, weights=weights, on_exhausted=on_exhausted)
-        for number, (length, size) in enumerate(stages)
-    ]
+    rule = {"weights": weights, "on_exhausted": on_exhausted}
+    parts = [stage(str(number), length=each, samples=size, **rule) for number, (each, size) in enumerate(stages)]
     settings = Settings(stages=tuple(parts), mixing_block=block)
     found = resolve(settings, sources)
     locked = lock(sources, found.segments, block=block)
@@ -256,9 +252,7 @@ def end_of(lock) -> int:
 
 def windows_of(timeline: Timeline, number: int) -> list[tuple[int, int]]:
     """The windows of a source in the order of the run."""
-    return [
-        (walk, window) for _, source, walk, window in rows(timeline, 0, timeline.lock.num_samples) if source == number
-    ]
+    return [row[2:] for row in rows(timeline, 0, timeline.lock.num_samples) if row[1] == number]
 
 
 def test_one_source_is_read_walk_after_walk():

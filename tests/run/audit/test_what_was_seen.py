@@ -220,10 +220,7 @@ def test_what_a_run_saw_is_told_from_the_input_files_and_back(tmp_path, monkeypa
     row = table[len(table) // 2]
     expected = {position for position, *_ in where[row["source"], row["document"]]}
     until = ("--until-step", NUM_STEPS, *at, "--json")
-    for kind, name in (
-        ("document", f"{row['source']}:{row['document']}"),
-        ("record", f"{row['file']}:{row['record']}"),
-    ):
+    for kind, name in (("document", "{source}:{document}".format(**row)), ("record", "{file}:{record}".format(**row))):
         lines = [json.loads(line) for line in tokenloom("when", path, f"--{kind}", name, *until).splitlines()]
         assert {line["position"] for line in lines} == expected
         assert all(line["step"] == line["position"] // BATCH for line in lines)
