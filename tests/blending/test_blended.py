@@ -82,8 +82,7 @@ def mixed(tmp_path, rng):
 
 def test_by_weight_up_to_the_ends():
     dataset = blend([10, 10], [1, 3], 8)
-    assert len(dataset) == 8
-    assert dataset.dataset_index.tolist() == [1, 0, 1, 1, 0, 1, 1, 1]
+    assert (len(dataset), dataset.dataset_index.tolist()) == (8, [1, 0, 1, 1, 0, 1, 1, 1])
     assert dataset.dataset_sample_index.tolist() == [0, 0, 1, 2, 1, 3, 4, 5]
     assert dataset.locate(3) == (1, 2)
     assert dataset.locate(-1) == (1, 5)

@@ -208,8 +208,7 @@ def assert_is_built(plan, datasets):
             assert planned.num_samples == len(built)
         assert planned.num_tokens == sum(part.epoch_plan.tokens_per_epoch for part in parts)
         for each, part in zip(planned.datasets, parts, strict=True):
-            assert each.name == part.dataset_path
-            assert each.num_sequences == len(part.indices)
+            assert (each.name, each.num_sequences) == (part.dataset_path, len(part.indices))
             assert each.num_tokens == part.epoch_plan.tokens_per_epoch
             assert each.num_samples_built == len(part)
             assert each.num_epochs_built == part.epoch_plan.num_epochs

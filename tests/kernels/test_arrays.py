@@ -30,8 +30,7 @@ def test_all_is_as_numpy_inserts(dtype: type, items: list[int], places: list[int
     rising = np.array(sorted(min(place, len(items)) for place in places), dtype=np.int64)
     values = np.arange(len(rising)).astype(dtype)
     found = insert_items(array, rising, values)
-    assert found.dtype == dtype
-    assert found.tolist() == np.insert(array, rising, values).tolist()
+    assert (found.dtype, found.tolist()) == (dtype, np.insert(array, rising, values).tolist())
     assert insert_items(np.repeat(array, 2)[::2], rising, values).tolist() == found.tolist()
 
 

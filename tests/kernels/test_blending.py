@@ -129,10 +129,8 @@ def test_a_long_blend_is_the_same_from_several_threads(number, kind, seed):
 def test_ids_are_wide_enough(number, dtype):
     shares = np.full(number, 1 / number)
     chosen, samples = build_blending_indices(shares, size=number + 5)
-    assert chosen.dtype == dtype
-    assert chosen.tolist() == [*range(number), *range(5)]
+    assert (chosen.dtype, chosen.tolist()) == (dtype, [*range(number), *range(5)])
     assert samples.tolist() == [0] * number + [1] * 5
     sizes = np.ones(number, dtype=np.int64)
     chosen, samples = build_blending_indices(shares, size=number, sizes=sizes)
-    assert chosen.dtype == dtype
-    assert chosen.tolist() == list(range(number))
+    assert (chosen.dtype, chosen.tolist()) == (dtype, list(range(number)))

@@ -55,8 +55,7 @@ def test_literal_mixtures_and_mixed_stages():
     assert listed(even.locate(np.arange(6))) == ([0, 1, 0, 1, 0, 1], [0, 0, 1, 1, 2, 2])
     mixed = MixedStage([1, 1], 100, 10, 4, KEY)
     assert listed(mixed.locate(np.arange(10))) == ([0, 0, 1, 1, 1, 1, 0, 0, 0, 1], [1, 0, 0, 1, 3, 2, 2, 3, 4, 4])
-    assert mixed.counts(8).tolist() == [4, 4]
-    assert len(mixed) == 10
+    assert (mixed.counts(8).tolist(), len(mixed)) == ([4, 4], 10)
 
 
 @pytest.mark.parametrize(

@@ -185,8 +185,7 @@ def test_a_foreign_fault_still_kills(tmp_path, how):
     path = write(tmp_path / "data", numbers(2 * PAGE))
     command = [sys.executable, "-c", FOREIGN, path, how]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert result.stdout == "survived\n"
-    assert result.returncode == -signal.SIGBUS
+    assert (result.stdout, result.returncode) == ("survived\n", -signal.SIGBUS)
     assert result.stderr.count("Fatal Python error: Bus error") == (1 if "faulthandler" in how else 0)
 
 

@@ -265,18 +265,9 @@ class Source:
     """A reader of packs with open pairs."""
 
     def __init__(
-        self,
-        pairs: Lengths,
-        *,
-        length: int,
-        extra: int = 1,
-        most: int | None = None,
-        is_shuffled: bool = True,
-        held: tuple[int, int] = (0, 0),
-        reads_held: bool = False,
-        denied: tuple[int, ...] = (),
-        is_open: bool = True,
-    ) -> None:
+        self, pairs: Lengths, *, length, extra=1, most=None, is_shuffled=True, held=(0, 0), reads_held=False, denied=(),
+        is_open=True,
+    ) -> None:  # fmt: skip
         self.pairs = pairs
         rule: Any = {"sequence_length": length, "extra": extra, "most_pieces": most}
         chosen: Any = {"held_blocks": held[0], "held_documents": held[1], "reads_held": reads_held}

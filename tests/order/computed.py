@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from tests.support import write_corpus
@@ -22,15 +20,7 @@ class InOrder:
     """Returns a dataset of packs or windows in a computed order; writes missing pairs of `corpora` into `folder`."""
 
     def __init__(
-        self,
-        kind: type[GPTDataset],
-        folder: Path,
-        corpora: list[list[list[int]]],
-        config: Any,
-        *,
-        denied: tuple[int, ...] = (),
-        is_packed: bool = True,
-        check: Callable[[IndexedDataset], None] = lambda pair: None,
+        self, kind: type[GPTDataset], folder, corpora, config, *, denied=(), is_packed=True, check=lambda pair: None
     ) -> None:
         prefixes = [str(folder / f"p{number}") for number in range(len(corpora))]
         for prefix, corpus in zip(prefixes, corpora, strict=True):

@@ -137,9 +137,7 @@ def test_windows_are_those_of_the_slow_twins(lengths, length, extra, keep_partia
 
 def test_spans_know_where_documents_meet():
     spans = Spans(int64s(7, 3), int64s(0, 4), int64s(2, 3))
-    assert len(spans) == 2
-    assert spans.stops.tolist() == [2, 7]
-    assert spans.num_tokens == 5
+    assert (len(spans), spans.stops.tolist(), spans.num_tokens) == (2, [2, 7], 5)
     assert spans.boundaries.tolist() == [0, 2, 5]
 
 
@@ -184,15 +182,13 @@ def test_one_generator_shuffles_documents_and_then_samples(seed, num_documents, 
     numpy_random.shuffle(expected[: len(expected) - final])
     if final:
         numpy_random.shuffle(expected[-final:])
-    assert documents.dtype == np.int32
-    assert documents.tolist() == expected.tolist()
+    assert (documents.dtype, documents.tolist()) == (np.int32, expected.tolist())
 
     expected = np.arange(plan.num_samples, dtype=np.uint32)
     numpy_random.shuffle(expected[: plan.num_samples_sans_final_epoch])
     if final:
         numpy_random.shuffle(expected[plan.num_samples_sans_final_epoch :])
-    assert shuffled.dtype == np.uint32
-    assert shuffled.tolist() == expected.tolist()
+    assert (shuffled.dtype, shuffled.tolist()) == (np.uint32, expected.tolist())
 
 
 def test_dtypes_grow_with_the_counts():
@@ -230,8 +226,7 @@ def test_tokens_of_chosen_documents(indices, block, monkeypatch):
 def test_a_range_is_the_array_of_it(rows, dtype):
     found = Rows.of(rows)
     assert (len(found), found.array().tolist(), found.array().dtype) == (len(rows), list(rows), dtype)
-    assert found.consecutive == rows
-    assert found.largest == (rows[-1] if rows else -1)
+    assert (found.consecutive, found.largest) == (rows, rows[-1] if rows else -1)
 
 
 def test_rows_of_a_range_are_small_in_a_pickle():

@@ -19,6 +19,7 @@ SETTINGS = [
     {"inter_document_masking": True, "eod_mask_loss": True},
     {"add_extra_token_to_sequence": False},
 ]
+MAPPED = [*zip([*SETTINGS, {"window_policy": "best_fit"}], [True, False, True, False, True, True], strict=True)]
 
 
 def corpora(seed=0):
@@ -57,10 +58,7 @@ def test_samples_are_the_tokens_of_their_spans(tmp_path, settings):
         assert all(np.array_equal(single[name], array[number]) for name, array in batch.items())
 
 
-@pytest.mark.parametrize(
-    ("settings", "mmap"),
-    [*zip([*SETTINGS, {"window_policy": "best_fit"}], [True, False, True, False, True, True], strict=True)],
-)
+@pytest.mark.parametrize(("settings", "mmap"), MAPPED)
 def test_denied_documents_are_padding_without_loss(tmp_path, settings, mmap):
     made = make(tmp_path, **settings)
     denied = tuple(range(3, 60, 4))

@@ -29,9 +29,7 @@ def source(name: str, *windows: int, since: tuple[int, ...] = (), length: int = 
     return LockedSource(name=name, pairs=tuple(pairs), max_passes=max_passes)
 
 
-def segment(
-    start: int, num_samples: int | None, weights, *, length: int = 10, mixed_as=None, stage="main", **other
-) -> LockedSegment:
+def segment(start: int, num_samples: int | None, weights, *, length=10, mixed_as=None, stage="main", **other):
     by_number = dict(enumerate(weights)) if isinstance(weights, list) else weights
     return LockedSegment(
         stage=stage, start=start, num_samples=num_samples, mixed_as=mixed_as, sequence_length=length,

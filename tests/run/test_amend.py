@@ -236,11 +236,9 @@ def test_something_has_to_be_left_of_a_source(tmp_path):
 
 
 # --- wholes ---------------------------------------------------------------------------------------------------------
-Change = Callable[[Path], object]
 
 DENIED = RUN + '\n[[denied]]\ndocuments = ["web:5"]\nfrom = 30\n'
-
-WAYS: dict[str, Change] = {
+WAYS = {
     "amend": lambda path: amend_run(path, Amendment(position=30, weights=shares(code=1))),
     "deny": lambda path: deny_documents(path, Amendment(position=30, denied_documents=("web:5",))),
     "lock": lambda path: lock_run(path, consumed=20),
@@ -251,7 +249,7 @@ def files(path: Path) -> tuple[bytes, bytes]:
     return path.read_bytes(), path.with_suffix(".lock").read_bytes()
 
 
-def sides(folder: Path, change: Change) -> tuple[Path, tuple[bytes, bytes], tuple[bytes, bytes]]:
+def sides(folder: Path, change: Callable[[Path], object]) -> tuple[Path, tuple[bytes, bytes], tuple[bytes, bytes]]:
     """Returns a run, its two files, and what they are once it has changed."""
     path = start(folder)
     before = files(path)

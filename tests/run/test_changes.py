@@ -306,8 +306,7 @@ def test_sources_pairs_segments_and_denials_are_told_and_numbers_of_sources_do_n
     assert new_data == [("web", [(71, 4)]), ("code", [(31, 0)])]
     assert changes.new_sources == ("code",)
     assert changes.gone == ("gone",)
-    assert changes.new_segments == new.segments
-    assert changes.num_denied == 2
+    assert (changes.new_segments, changes.num_denied) == (new.segments, 2)
     earlier = replace(new, denials=(LockedDenial(start=3, documents=((0, (1,)),)), *new.denials))
     assert lock_changes(new, earlier).num_denied == 1
     assert changes.others == ("seed",)

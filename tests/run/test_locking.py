@@ -48,8 +48,7 @@ def test_a_new_stage_from_a_consumed_position_on(tmp_path):
     result = lock_run(path, consumed=200)
     assert result.moved.position >= 200
     after = Run.open(path)
-    assert texts(after.dataset(), range(200)) == expected
-    assert after.digest(200) == digest
+    assert (texts(after.dataset(), range(200)), after.digest(200)) == (expected, digest)
     dataset = after.dataset()
     first = after.timeline.walk_of(0, 0).num_windows
     windows = [p.window for k in range(2200) if (p := dataset.place(k)).source == "web" and p.walk == 0]
@@ -127,12 +126,9 @@ def test_a_run_may_be_moved_with_its_data(tmp_path):
 
 def test_a_start_imports_nothing_that_only_locking_needs(tmp_path):
     make_run(tmp_path)
-    code = (
-        f"import sys; from tokenloom import Run\nRun.open({str(tmp_path / 'run.toml')!r}).dataset().batch(range(4))\n"
-    )
-    code += (
-        "print([name for name in ('locking', 'plan', 'amend', 'changes') if f'tokenloom.run.{name}' in sys.modules])"
-    )
+    code = f"import sys; from tokenloom import Run\nRun.open('{tmp_path}/run.toml').dataset().batch(range(4))\n"
+    code += "names = ('amend', 'changes', 'locking', 'plan')\n"
+    code += "print([name for name in names if f'tokenloom.run.{name}' in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
 

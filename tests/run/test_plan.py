@@ -83,8 +83,7 @@ def test_a_plan_counts_what_is_read(lock):
         last = max((stream.walks[walk].pass_number for walk in seen), default=-1)
         begun = [(walk, one) for walk, one in enumerate(stream.walks) if one.pass_number <= last]
         whole = [one for _, one in begun if not one.first_token]
-        assert (each.num_passes, each.num_walks) == (last + 1, len(whole))
-        assert each.difference == 0
+        assert (each.num_passes, each.num_walks, each.difference) == (last + 1, len(whole), 0)
         assert each.seen_tokens == sum(seen[walk] * one.sequence_length for walk, one in begun)
         if len(whole) < len(begun):  # of passes that several lengths share less is left than of each part
             continue

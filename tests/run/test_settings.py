@@ -98,8 +98,7 @@ def test_all_that_a_file_may_say():
     settings = parse_run(RUN, path="jobs/run.toml")
     assert (settings.order, settings.seed, settings.tokenizer) == (1, 1234, "tokenizer.json")
     assert (settings.documents, settings.windows) == ("shuffled", "concat")
-    assert (settings.mixing_block, settings.dataset) == (1024, "gpt")
-    assert settings.samples == dict(DEFAULTS)
+    assert (settings.mixing_block, settings.dataset, settings.samples) == (1024, "gpt", dict(DEFAULTS))
     assert settings.sources == (
         SourceSettings(name="web", data=("data/web/*_document",), holdout=Fraction(1, 1000)),
         SourceSettings(name="code", data=("s3://corpus/code/*",), max_passes=4),

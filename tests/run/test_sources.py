@@ -75,9 +75,7 @@ def test_growth_keeps_numbers_and_places(tmp_path):
     prefixes = {source.name: [os.path.basename(pair.prefix) for pair in source.pairs] for source in new}
     assert list(prefixes.items()) == [("web", ["b", "d", "a", "c"]), ("code", ["code"]), ("books", ["books"])]
     assert [pair.since for pair in new[0].pairs] == [0, 0, 90, 90]
-    assert new[0].pairs[:2] == old.sources[0].pairs
-    assert new[1] == old.sources[1]
-    assert new[2].pairs[0].since == 90
+    assert (new[0].pairs[:2], new[1], new[2].pairs[0].since) == (old.sources[0].pairs, old.sources[1], 90)
 
 
 def test_a_source_that_is_not_named_any_more_is_not_looked_at(tmp_path):
@@ -167,8 +165,7 @@ def test_a_holdout_of_blocks_stays_one(tmp_path):
     assert pair.held_tokens == lengths[np.isin(np.arange(len(lengths)) // BLOCK_DOCUMENTS, blocks)].sum()
     write_source(tmp_path / "b", *[2] * (BLOCK_DOCUMENTS + 1))
     (new,) = locked(tmp_path, source, old=old, at=9)
-    assert new.pairs[0] == pair
-    assert (new.pairs[1].held_blocks, new.pairs[1].held_documents) == (1, 0)
+    assert (new.pairs[0], new.pairs[1].held_blocks, new.pairs[1].held_documents) == (pair, 1, 0)
     assert new.pairs[1].held_tokens in (2, 2048)
 
 

@@ -59,14 +59,9 @@ class _Order(StoredOrder):
 
 def _open(world: World, data: int) -> None:
     source = _Data(world, data)
-    store = ArrayStore(
-        cache=IndexCache("/run/cache", "0123-GPTDataset"),
-        description="the key",
-        name="data",
-        origin=source,
-        may_stay_unwritten=True,
-    )
-    found = _Order(source, store).arrays
+    entry = IndexCache("/run/cache", "0123-GPTDataset")
+    options = {"origin": source, "may_stay_unwritten": True}
+    found = _Order(source, ArrayStore(cache=entry, description="the key", name="data", **options)).arrays
     for name, expected in _ARRAYS[data].items():
         if not np.array_equal(found[name], expected):
             wrong = int(np.flatnonzero(found[name] != expected)[0])

@@ -134,15 +134,10 @@ class _Jobs:
                 num_reused = sum(folder.report(shard) is not None for shard in plan.shards)
                 if not (num_reused or restart) and self.is_finished(plan):
                     return
-                do_and_assemble(
-                    plan,
-                    folder,
-                    _Book(),
-                    run=_do_shards,
-                    damaged=lambda: self.damaged_parts(plan, folder),
-                    assemble=lambda reports: self.assemble(plan, folder),
-                    pending=[_OUTPUT.removesuffix(".bin")],
-                )
+                options = {"run": _do_shards, "pending": [_OUTPUT.removesuffix(".bin")]}
+                options["damaged"] = lambda: self.damaged_parts(plan, folder)
+                options["assemble"] = lambda reports: self.assemble(plan, folder)
+                do_and_assemble(plan, folder, _Book(), **options)
         except FolderGoneError as error:
             if not self.is_finished(plan):
                 raise StorageError("the folder was removed while this job was working in it") from error

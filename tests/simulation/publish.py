@@ -128,11 +128,6 @@ def _check_recovered(world: World, group: _Group, modules: Modules) -> None:
         raise FailedError(f"the key is missing, but these files exist: {left}")
     if version not in (None, group.first) and version not in group.published:
         raise FailedError(f"{version!r} was never published")
-    left = [
-        name
-        for folder in ("/data", "/other")
-        for name in world.disk.names(folder)
-        if name.startswith(".") and not name.endswith((".tmp", ".lock"))
-    ]
-    if left:
+    hidden = [name for place in ("/data", "/other") for name in world.disk.names(place) if name.startswith(".")]
+    if left := [name for name in hidden if not name.endswith((".tmp", ".lock"))]:
         raise FailedError(f"left after recovery: {left}")

@@ -42,11 +42,8 @@ def _run_group(world: World, size: int, values: dict[str, str]) -> None:
     affected: set[int] = set()
     events = []
     for _ in range(rng.choice((0, 1, 1, 2, 3))):
-        moment, kind, victim = (
-            rng.uniform(0, 60),
-            rng.choice(("freeze", "nap", "kill", "kill soon", "cut", "jump")),
-            rng.randrange(size),
-        )
+        moment, kind = rng.uniform(0, 60), rng.choice(("freeze", "nap", "kill", "kill soon", "cut", "jump"))
+        victim = rng.randrange(size)
         world.tell(f"at {moment:.2f}: {kind} rank {victim} of {size}")
         if kind == "kill":
             events.append((moment, simulated.kill(victim)))
@@ -65,9 +62,8 @@ def _run_group(world: World, size: int, values: dict[str, str]) -> None:
         if kind == "nap" and len(events) > 2:
             affected.add(victim)  # several naps may add up
     seconds = rng.uniform(0, 90)
-    ranks = _Ranks(
-        np.random.default_rng(rng.getrandbits(60)), size, build_seconds=seconds, events=events, values=values
-    )
+    drawn = np.random.default_rng(rng.getrandbits(60))
+    ranks = _Ranks(drawn, size, build_seconds=seconds, events=events, values=values)
     if rng.random() < 0.2:
         ranks.failing = 0
         affected.add(0)

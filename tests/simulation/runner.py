@@ -6,18 +6,13 @@ import gc
 import logging
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tests.simulation import cache, job, publish, ranks
 from tests.simulation.scheduler import FailedError, World
 
-SCENARIOS: dict[str, Callable[[World], None]] = {
-    "publish": publish.run,
-    "cache": cache.run,
-    "job": job.run,
-    "ranks": ranks.run,
-}
+SCENARIOS = {"publish": publish.run, "cache": cache.run, "job": job.run, "ranks": ranks.run}
 
 _COLLECT_EVERY = 500
 

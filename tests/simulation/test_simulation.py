@@ -17,10 +17,8 @@ NUM_SEEDS = {"publish": 100, "cache": 150, "job": 60, "ranks": 40}  # about a se
 def check_seeds(scenario, first, count):
     tally = run_seeds(scenario, range(first, first + count), most_failures=5)
     print(f"{scenario}: {tally}")
-    stories = [
-        f"python -m tests.simulation --scenario {scenario} --seed {seed}  # {problem}"
-        for seed, problem in tally.failures.items()
-    ]
+    command = f"python -m tests.simulation --scenario {scenario} --seed"
+    stories = [f"{command} {seed}  # {problem}" for seed, problem in tally.failures.items()]
     assert not stories, "\n".join(stories)
     assert tally.num_runs == count
     assert tally.num_steps >= tally.num_runs
@@ -45,27 +43,28 @@ def test_a_seed_reproduces_a_run(scenario, seed):
     assert one == other
 
 
-def index_first(monkeypatch):
+def before_the_end(monkeypatch, work):
+    """Does something with each key of a journal before it is finished."""
     real = publishing._finish
 
     def finish(journal, **options):
         for key in journal.keys:
-            if publishing.os.path.lexists(journal.new[key]):
-                publishing.os.replace(journal.new[key], key)
+            work(journal, key)
         real(journal, **options)
 
     monkeypatch.setattr(publishing, "_finish", finish)
+
+
+def index_first(monkeypatch):
+    def replace(journal, key):
+        if publishing.os.path.lexists(journal.new[key]):
+            publishing.os.replace(journal.new[key], key)
+
+    before_the_end(monkeypatch, replace)
 
 
 def journal_goes_first(monkeypatch):
-    real = publishing._finish
-
-    def finish(journal, **options):
-        for key in journal.keys:
-            publishing.remove_file(publishing.journal_path(key))
-        real(journal, **options)
-
-    monkeypatch.setattr(publishing, "_finish", finish)
+    before_the_end(monkeypatch, lambda journal, key: publishing.remove_file(publishing.journal_path(key)))
 
 
 def no_sync_of_files(monkeypatch):

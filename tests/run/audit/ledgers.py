@@ -15,11 +15,9 @@ from tests.support import CharacterTokenizer, StandInTokenizer
 from tokenloom.errors import UntrainableWarning
 from tokenloom.run.run import Run
 
-CHANGED = (
-    STAGE.replace("600", "300")
-    + '[[stages]]\nname = "second"\nsamples = 77\nweights = { web = 1, code = 2 }\n'
-    + '[[stages]]\nname = "long"\nsequence_length = 32\nsamples = 50\nweights = { web = 1 }\n'
-)
+CHANGED = STAGE.replace("600", "300")
+CHANGED += '[[stages]]\nname = "second"\nsamples = 77\nweights = { web = 1, code = 2 }\n'
+CHANGED += '[[stages]]\nname = "long"\nsequence_length = 32\nsamples = 50\nweights = { web = 1 }\n'
 """A run of two blends and two sequence lengths."""
 
 DENIED = '[[denied]]\ndocuments = ["web:1", "web:77", "code:3"]\nfrom = 50\n'

@@ -182,8 +182,7 @@ def test_samples_of_documents(tmp_path, rng, kind):
     run = opened(make_megatron(tmp_path, head=STORED_KINDS[kind]))
     for until in (0, int(rng.integers(1, 300)), 300):
         ledger = run.ledger(until=until)
-        assert ledger.balance == 0
-        assert of_ledger(ledger) == counted(run, until)
+        assert (ledger.balance, of_ledger(ledger)) == (0, counted(run, until))
         assert run.ledger(until=until, reads_data=False).balance == 0
     for (_, row), lengths in zip(ledger.sources, (MEGATRON_LENGTHS["web"], MEGATRON_LENGTHS["code"]), strict=True):
         assert row.offered % sum(lengths) == 0
@@ -202,7 +201,6 @@ def test_conversations(tmp_path, kind):
         ledger, by_source = run.ledger(until=until), Counter()
         for (number, name), count in counted(run, until).items():
             by_source[pairs[number], name] += count
-        assert of_ledger(ledger) == by_source
-        assert ledger.balance == 0
+        assert (of_ledger(ledger), ledger.balance) == (by_source, 0)
     assert ledger.total.dropped_empty.conversations
     assert run.ledger(until=57, reads_data=False).balance == 0

@@ -166,14 +166,12 @@ def test_a_run_in_the_order_of_the_reference(tmp_path):
     assert max(row["pass"] for row in rows) > 0
 
 
+BLOCKS = BlockShuffle(block_bytes=40, window_blocks=2)
+POLICIES = {"packs": {"window_policy": "best_fit"}, "blocks": {"block_shuffle": BLOCKS}}
 DOCUMENTS = [[10 * number + token for token in range(1 + number % 7)] for number in range(1, 41)]
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{"window_policy": "best_fit"}, {"block_shuffle": BlockShuffle(block_bytes=40, window_blocks=2)}],
-    ids=["packs", "blocks"],
-)
+@pytest.mark.parametrize("settings", POLICIES.values(), ids=POLICIES)
 def test_datasets_without_a_run(tmp_path, settings):
     prefix = write_corpus(tmp_path / "corpus", DOCUMENTS)
     dataset = make_dataset(prefix, num_samples=100, sequence_length=8, **settings)
@@ -276,8 +274,7 @@ def test_a_run_is_asked_by_names_for_documents_and_positions_that_there_are(tmp_
     found = run.when("web:3", "code:5", "web:200", start=20, stop=400)
     expected = [*scanned(run, 0, [3, 200], start=20, stop=400), *scanned(run, 1, [5], start=20, stop=400)]
     assert rows_of(found) == sorted(expected, key=lambda row: (row[0], row[7]))
-    assert len(run.when()) == 0
-    assert len(run.occurrences({0: [3], 1: []})) == len(scanned(run, 0, [3]))
+    assert (len(run.when()), len(run.occurrences({0: [3], 1: []}))) == (0, len(scanned(run, 0, [3])))
     with pytest.raises(ConfigError, match="did you mean `web`"):
         run.when("wab:3")
 
@@ -348,8 +345,7 @@ def test_documents_are_found_in_files_that_are_there(prefixes):
     assert names == [None, C.path, A.path, A.path, None, B.path, B.path]
     assert records.tolist() == [0, 4, 3, 4, 0, 8, 9]
     assert (files.dtype, records.dtype) == (np.int32, np.int64)
-    assert origins.files == [A, B, C]
-    assert origins.missing == [prefixes[2]]
+    assert (origins.files, origins.missing) == ([A, B, C], [prefixes[2]])
     with pytest.raises(ConfigError, match=r"2 input files end with '0007.jsonl'"):
         origins.documents_of("0007.jsonl", 1)
     with pytest.raises(ConfigError, match=r"(?s)'007.jsonl' is not one of the 3 input files.*data/books/0007.jsonl"):
@@ -366,8 +362,7 @@ def test_records_are_found_in_documents(prefixes):
     assert origins.documents_of("./crawl/0007.jsonl", 5) == []
     assert origins.documents_of("data/books/0007.jsonl", 8) == [(1, 3)]
     assert origins.documents_of("books/0007.jsonl", 9) == [(1, 4)]
-    assert origins.documents_of("table.parquet", 4) == [(1, 7)]
-    assert origins.missing == [prefixes[2]]
+    assert (origins.documents_of("table.parquet", 4), origins.missing) == ([(1, 7)], [prefixes[2]])
 
 
 def test_sequences_of_documents_have_the_record_of_these(tmp_path):
