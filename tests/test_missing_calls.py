@@ -104,7 +104,7 @@ def test_kills_leave_old_or_new(shim, missing):
 @pytest.mark.slow
 @pytest.mark.parametrize("missing", MISSING)
 def test_changes_of_a_run_and_exports_leave_old_or_new(shim, missing):
-    files = ["tests/run/test_whole_changes.py", "tests/adapters/test_arrow.py"]
+    files = ["tests/run/test_amend.py", "tests/adapters/test_arrow.py"]
     done = run_without(
         shim, missing, "-m", "pytest", "-q", "-m", "", "-k", "leaves_old_or_new", "-p", "no:cacheprovider", *files
     )
