@@ -14,7 +14,7 @@ FIRST: Corpus = [[[1, 2], [3]], []]
 SECOND: Corpus = [[[4]], [[], [5, 6]]]
 """What `write_two_pairs` writes."""
 
-INTEGER_DTYPES = [np.uint8, np.int8, np.int16, np.int32, np.int64, np.uint16]
+INTEGERS = [np.uint8, np.int8, np.int16, np.int32, np.int64, np.uint16]
 
 
 def write_pair(prefix, corpus, *, dtype=np.int32, multimodal=False):

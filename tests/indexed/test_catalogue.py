@@ -11,16 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.faults import dies_at
-from tests.indexed.pairs import (
-    FIRST,
-    INTEGER_DTYPES,
-    SECOND,
-    corpora,
-    pair_bytes,
-    read_pair,
-    write_pair,
-    write_two_pairs,
-)
+from tests.indexed.pairs import FIRST, INTEGERS, SECOND, corpora, pair_bytes, read_pair, write_pair, write_two_pairs
 from tests.support import equal_samples, few_examples, make_config, make_dataset, random_documents, write_corpus
 
 from tokenloom import (
@@ -33,8 +24,9 @@ from tokenloom import (
     parse_blend,
     verify_dataset,
 )
-from tokenloom.errors import ConfigError, DatasetFormatError, StorageError
+from tokenloom.errors import ChangedFileError, ConfigError, DatasetFormatError, StorageError
 from tokenloom.indexed.dataset import dataset_identity
+from tokenloom.indexed.joined import JoinedPairs, PairToJoin
 from tokenloom.indexed.prefixes import expand_prefixes, prefixes_in, sequence_counts
 
 PAGE = 65536
@@ -54,12 +46,8 @@ def catalogue(tmp_path, prefixes):
 def corpus(tmp_path, rng):
     folder = tmp_path / "corpus"
     folder.mkdir()
-    pairs = [
-        write_corpus(
-            folder / f"{number:02}", [*random_documents(rng, count=8, longest=30, vocab_size=90), [number, 89]]
-        )
-        for number in range(12)
-    ]
+    documents = [[*random_documents(rng, count=8, longest=30, vocab_size=90), [number, 89]] for number in range(12)]
+    pairs = [write_corpus(folder / f"{number:02}", each) for number, each in enumerate(documents)]
     build_catalogue(pairs, f"{folder}/catalogue")
     merge_datasets(pairs, f"{folder}/merged")
     return pairs, f"{folder}/catalogue", f"{folder}/merged"
@@ -69,31 +57,23 @@ def test_the_file_is_as_documented(tmp_path, prefixes, catalogue):
     content = json.loads(Path(f"{catalogue}.catalogue").read_text())
     parts = content.pop("parts")
     assert content == {"format": "tokenloom catalogue", "version": 1, "alignment": 65536}
-    assert [part["prefix"] for part in parts] == ["a", "b"]
-    assert [part["num_bytes"] for part in parts] == [12, 12]
-    assert [part["num_sequences"] for part in parts] == [2, 3]
-    assert [part["num_documents"] for part in parts] == [2, 2]
-    assert parts[0]["modified_ns"] == os.stat(f"{prefixes[0]}.bin").st_mtime_ns
-    assert len(parts[0]["sample"]) == 64
-    assert sorted(parts[0]) == ["modified_ns", "num_bytes", "num_documents", "num_sequences", "prefix", "sample"]
+    assert [len(part.pop("sample")) for part in parts] == [64, 64]
+    times = [os.stat(f"{prefix}.bin").st_mtime_ns for prefix in prefixes]
+    a = {"prefix": "a", "num_bytes": 12, "num_sequences": 2, "num_documents": 2, "modified_ns": times[0]}
+    assert parts == [a, a | {"prefix": "b", "num_sequences": 3, "modified_ns": times[1]}]
     index = IndexedDataset(catalogue).index
     assert index.sequence_pointers.tolist() == [0, 8, PAGE, PAGE + 4, PAGE + 4]
     assert not os.path.exists(f"{catalogue}.bin")
 
 
-def test_counts_leave_the_gaps_out(catalogue):
-    dataset = IndexedDataset(catalogue)
-    assert (len(dataset), dataset.num_documents, dataset.num_tokens) == (5, 4, 6)
-    assert dataset.statistics().num_bytes == 24
-    assert dataset.count_tokens(range(1, 3)) == 2
-    assert sequence_counts([catalogue])[catalogue] == [5, 5]
-    assert verify_dataset(catalogue, vocab_size=7).ok
-    assert verify_dataset(catalogue).largest_token == 6
-
-
 @pytest.mark.parametrize("mmap", [True, False])
-def test_slices_cross_from_pair_to_pair(catalogue, mmap):
+def test_counts_leave_the_gaps_out_and_slices_cross_from_pair_to_pair(catalogue, mmap):
     dataset = IndexedDataset(catalogue, mmap=mmap)
+    assert (len(dataset), dataset.num_documents, dataset.num_tokens) == (5, 4, 6)
+    assert (dataset.statistics().num_bytes, dataset.count_tokens(range(1, 3))) == (24, 2)
+    assert sequence_counts([catalogue])[catalogue] == [5, 5]
+    report = verify_dataset(catalogue, vocab_size=7)
+    assert (report.ok, report.largest_token) == (True, 6)
     assert [tokens.tolist() for tokens in dataset[0:5]] == [[1, 2], [3], [4], [], [5, 6]]
     assert [tokens.tolist() for tokens in dataset[1:3]] == [[3], [4]]
     assert dataset[3:3] == []
@@ -106,17 +86,15 @@ def test_a_catalogue_of_catalogues_names_their_pairs(tmp_path, prefixes, catalog
     assert [section.prefix for section in nested.sections] == [prefixes[1], *prefixes]
 
 
-@pytest.mark.parametrize("target", ["merged", "added"])
-def test_a_catalogue_merges_into_what_its_pairs_merge_into(tmp_path, prefixes, catalogue, target):
+def test_a_catalogue_merges_into_what_its_pairs_merge_into(tmp_path, prefixes, catalogue):
     merge_datasets([*prefixes, prefixes[0]], f"{tmp_path}/expected")
-    if target == "merged":
-        merge_datasets([catalogue, prefixes[0]], f"{tmp_path}/merged")
-    else:
-        with IndexedDatasetBuilder(f"{tmp_path}/added.bin") as builder:
-            builder.add_index(catalogue)
-            builder.add_index(prefixes[0])
-            builder.finalize(f"{tmp_path}/added.idx")
-    assert pair_bytes(f"{tmp_path}/{target}") == pair_bytes(f"{tmp_path}/expected")
+    merge_datasets([catalogue, prefixes[0]], f"{tmp_path}/merged")
+    with IndexedDatasetBuilder(f"{tmp_path}/added.bin") as builder:
+        builder.add_index(catalogue)
+        builder.add_index(prefixes[0])
+        builder.finalize(f"{tmp_path}/added.idx")
+    for target in ("merged", "added"):
+        assert pair_bytes(f"{tmp_path}/{target}") == pair_bytes(f"{tmp_path}/expected")
 
 
 def test_a_folder_can_be_moved_with_its_catalogue(tmp_path):
@@ -168,15 +146,16 @@ def test_a_damaged_catalogue_is_named(catalogue, content, message):
 
 @pytest.mark.parametrize("mmap", [True, False])
 def test_pairs_that_are_not_what_they_were_are_named_when_they_are_read(tmp_path, prefixes, catalogue, mmap):
+    def named():
+        return [problem.split("`")[1] for problem in verify_dataset(catalogue).problems]
+
+    first, second = (f"{prefix}.bin" for prefix in prefixes)
     write_pair(prefixes[1], [[[7, 7, 7]], []])
     with pytest.raises(StorageError, match=r"b\.bin` is not the file that `.*all\.catalogue` was written for"):
         IndexedDataset(catalogue, mmap=mmap)[2]
-    report = verify_dataset(catalogue)
-    assert [problem.split("`")[1] for problem in report.problems] == [f"{prefixes[1]}.bin"]
-    os.unlink(f"{prefixes[0]}.bin")
-    assert [problem.split("`")[1] for problem in verify_dataset(catalogue).problems] == [
-        f"{prefix}.bin" for prefix in prefixes
-    ]
+    assert named() == [second]
+    os.unlink(first)
+    assert named() == [first, second]
     with pytest.raises(StorageError, match=r"cannot open `.*a\.bin`: No such file or directory"):
         IndexedDataset(catalogue, mmap=mmap)[0]
     with pytest.raises(StorageError):
@@ -188,8 +167,8 @@ def test_a_moved_pointer_is_found(catalogue):
     with open(f"{catalogue}.idx", "r+b") as file:
         file.seek(34 + 4 * 5 + 8 * 2)
         file.write((12).to_bytes(8, "little"))
-    (problem,) = verify_dataset(catalogue).problems
-    assert problem == (f"`{catalogue}.idx`: expected pointer {PAGE} (the start of its pair), found 12 for sequence 2")
+    expected = f"`{catalogue}.idx`: expected pointer {PAGE} (the start of its pair), found 12 for sequence 2"
+    assert verify_dataset(catalogue).problems == (expected,)
 
 
 def test_samples_are_those_of_the_merge(corpus):
@@ -205,13 +184,12 @@ def test_samples_are_those_of_the_merge(corpus):
 
 def test_a_blend_takes_a_catalogue_as_it_takes_a_pair(corpus):
     _, catalogue, merged = corpus
-    built = [
-        BlendedMegatronDatasetBuilder(
-            GPTDataset, [40, 5, 5], lambda: True, make_config(None, blend=parse_blend([prefix])["blend"], split="8,1,1")
-        ).build()
-        for prefix in (catalogue, merged)
-    ]
-    for found, expected in zip(*built, strict=True):
+
+    def build(prefix):
+        config = make_config(None, blend=parse_blend([prefix])["blend"], split="8,1,1")
+        return BlendedMegatronDatasetBuilder(GPTDataset, [40, 5, 5], lambda: True, config).build()
+
+    for found, expected in zip(build(catalogue), build(merged), strict=True):
         assert all(equal_samples(found[number], expected[number]) for number in range(len(expected)))
 
 
@@ -270,15 +248,13 @@ def test_thousands_of_pairs_hold_no_descriptors(tmp_path):
 
 
 @few_examples  # each makes many files durable
-@given(data=st.data(), dtype=st.sampled_from([*INTEGER_DTYPES, np.float32]), multimodal=st.booleans())
+@given(data=st.data(), dtype=st.sampled_from([*INTEGERS, np.float32]), multimodal=st.booleans())
 def test_any_catalogue_is_its_pairs_merged(tmp_path_factory, data, dtype, multimodal):
     folder = tmp_path_factory.mktemp("catalogue")
     kind = dtype if np.dtype(dtype).kind in "iu" else np.int16
     drawn = [data.draw(corpora(kind)) for _ in range(data.draw(st.integers(1, 3)))]
-    pairs = [
-        write_pair(folder / f"{number}", corpus, dtype=dtype, multimodal=multimodal)
-        for number, corpus in enumerate(drawn)
-    ]
+    options = {"dtype": dtype, "multimodal": multimodal}
+    pairs = [write_pair(folder / f"{number}", corpus, **options) for number, corpus in enumerate(drawn)]
     whole = [document for corpus in drawn for document in corpus]
     catalogue = build_catalogue(pairs, f"{folder}/all", multimodal=multimodal)
     assert verify_dataset(f"{folder}/all", multimodal=multimodal).ok
@@ -297,13 +273,54 @@ def test_any_catalogue_is_its_pairs_merged(tmp_path_factory, data, dtype, multim
 def test_the_first_reader_after_a_death_finds_the_old_or_the_new_one(tmp_path):
     small, large = (write_pair(tmp_path / name, [[[number]]]) for number, name in enumerate("ab"))
     prefix = str(tmp_path / "out" / "all")
+
+    def write():
+        build_catalogue([small, large], prefix, overwrite=True)
+
     for number in count(18):  # from where files change their names
         build_catalogue([small], prefix, overwrite=number > 18)
-        died = dies_at(
-            tmp_path / "out", number, lambda: build_catalogue([small, large], prefix, overwrite=True), every=True
-        )
-        dataset = IndexedDataset(prefix)
-        assert [dataset[sequence].tolist() for sequence in range(len(dataset))] in ([[0]], [[0], [1]])
+        died = dies_at(tmp_path / "out", number, write, every=True)
+        assert [tokens.tolist() for tokens in IndexedDataset(prefix)] in ([[0]], [[0], [1]])
         if not died:
             break
     assert number > 28
+
+
+CORPORA = [[[1, 2, 3], [4]], [[5, 6]], [[7], [], [8, 9, 10, 11]]]
+
+
+def joined(folder, *, mmap=True, check=lambda pair: None):
+    pairs = [
+        PairToJoin(prefix=write_corpus(folder / f"p{number}", corpus), num_sequences=len(corpus), check=check)
+        for number, corpus in enumerate(CORPORA)
+    ]
+    dtype = IndexedDataset(pairs[0].prefix).dtype
+    return JoinedPairs(pairs, dtype=dtype, mmap=mmap)
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_sequences_are_numbered_through_and_what_is_asked_for_is_opened(tmp_path, mmap):
+    pairs = joined(tmp_path, mmap=mmap)
+    everything = [sequence for corpus in CORPORA for sequence in corpus]
+    assert (len(pairs), pairs.num_open, pairs.sections is not None) == (len(everything), 0, mmap)
+    assert (pairs[2].tolist(), pairs.num_open) == ([5, 6], 1)
+    assert [pairs[number].tolist() for number in range(len(pairs))] == everything
+    assert pairs.num_open == 3
+    assert pairs.get(5, offset=1, length=2).tolist() == [9, 10]
+    with pytest.raises(IndexError, match="sequence 6 out of range: there are 6"):
+        pairs[6]
+    sequences, starts, lengths = (np.array(column) for column in ([5, 0, 2, 0, 5], [2, 0, 1, 1, 0], [2, 2, 1, 2, 1]))
+    assert pairs.gather(sequences, starts, lengths).tolist() == [10, 11, 1, 2, 6, 2, 3, 8]
+    assert pairs.gather(sequences[:0], starts[:0], lengths[:0]).tolist() == []
+
+
+def test_a_pair_is_checked_when_it_is_opened(tmp_path):
+    def refuse(pair):
+        message = "another one"
+        raise ChangedFileError(message)
+
+    pairs = joined(tmp_path, check=refuse)
+    for _ in range(2):
+        with pytest.raises(ChangedFileError, match="another one"):
+            pairs[0]
+    assert pairs.num_open == 0

@@ -5,11 +5,16 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from tests.indexed.pairs import INTEGER_DTYPES, write_pair
+from tests.indexed.pairs import INTEGERS, write_pair
+from tests.rendering.cards import tables_of, text_of
+from tests.support import write_corpus
 
 from tokenloom import IndexedDataset
 from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, StorageError
+from tokenloom.indexed.dataset import PERCENTILES, DatasetStatistics
 from tokenloom.indexed.layout import HEADER_BYTES
+from tokenloom.indexed.prefixes import prefixes_in, sequence_counts
+from tokenloom.rendering.words import name_of
 
 CORPUS = [[[10, 11, 12], [13]], [], [[], [14, 15, 16, 17]], [[18]]]
 SEQUENCES = [[10, 11, 12], [13], [], [14, 15, 16, 17], [18]]
@@ -25,11 +30,10 @@ def dataset(prefix, request):
     return IndexedDataset(prefix, mmap=request.param)
 
 
-def test_counts(dataset):
-    assert len(dataset) == 5
-    assert dataset.num_documents == 4
-    assert dataset.num_tokens == 9
-    assert dataset.dtype == np.int32
+def test_counts(dataset, prefix):
+    assert (len(dataset), dataset.num_documents, dataset.num_tokens, dataset.dtype) == (5, 4, 9, np.int32)
+    expected = f"IndexedDataset({prefix!r}, num_sequences=5, num_documents=4, num_tokens=9, dtype=int32)"
+    assert repr(dataset) == expected
 
 
 def test_arrays_of_the_index(dataset):
@@ -125,11 +129,16 @@ def gather(dataset, *spans):
 
 def test_gather_joins_spans(dataset):
     assert gather(dataset, (3, 1, 2), (0, 0, 3), (2, 0, 0), (4, 0, 1), (3, 4, 0)).tolist() == [15, 16, 10, 11, 12, 18]
-    nothing = np.empty(0, dtype=np.int64)
+    nothing, one, two = (np.zeros(size, dtype=np.int64) for size in range(3))
     assert dataset.gather(nothing, nothing, nothing).tolist() == []
+    rows = np.tile(np.array([0, 3]), 10)  # more tokens than the file has
+    lengths = dataset.sequence_lengths[rows].astype(np.int64)
+    assert dataset.gather(rows, np.zeros_like(rows), lengths).tolist() == [10, 11, 12, 14, 15, 16, 17] * 10
+    with pytest.raises(ValueError, match="got 2 sequences, 1 starts and 2 lengths"):
+        dataset.gather(two, one, two)
 
 
-@pytest.mark.parametrize("dtype", [*INTEGER_DTYPES, np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [*INTEGERS, np.float32, np.float64])
 def test_gather_keeps_the_dtype(tmp_path, dtype):
     prefix = write_pair(tmp_path / "typed", [[[1, 2, 3]], [[4, 5]]], dtype=dtype)
     for mmap in (True, False):
@@ -152,15 +161,11 @@ def test_gather_refuses_unknown_sequences(dataset, row):
         gather(dataset, (0, 0, 3), (row, 0, 1))
 
 
-def damaged_lengths(prefix, lengths):
-    with open(f"{prefix}.idx", "r+b") as stream:
-        stream.seek(HEADER_BYTES)
-        stream.write(np.array(lengths, dtype=np.int32).tobytes())
-
-
 @pytest.mark.parametrize("mmap", [True, False], ids=["mapped", "positional"])
 def test_gather_compares_lengths_with_the_file_before_it_asks_for_memory(prefix, mmap):
-    damaged_lengths(prefix, [2**31 - 1, 2**31 - 1, 2**31 - 1, 2**31 - 1])
+    with open(f"{prefix}.idx", "r+b") as stream:
+        stream.seek(HEADER_BYTES)
+        stream.write(np.array([2**31 - 1] * 4, dtype=np.int32).tobytes())
     dataset = IndexedDataset(prefix, mmap=mmap)
     rows = np.tile(np.arange(4), 100)
     starts, lengths = np.zeros_like(rows), dataset.sequence_lengths[rows].astype(np.int64)
@@ -171,18 +176,6 @@ def test_gather_compares_lengths_with_the_file_before_it_asks_for_memory(prefix,
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
-
-
-def test_gather_gives_more_tokens_than_the_file_has(dataset):
-    rows = np.tile(np.array([0, 3]), 10)
-    lengths = dataset.sequence_lengths[rows].astype(np.int64)
-    assert dataset.gather(rows, np.zeros_like(rows), lengths).tolist() == [10, 11, 12, 14, 15, 16, 17] * 10
-
-
-def test_gather_refuses_columns_of_different_lengths(dataset):
-    one, two = np.zeros(1, dtype=np.int64), np.zeros(2, dtype=np.int64)
-    with pytest.raises(ValueError, match="got 2 sequences, 1 starts and 2 lengths"):
-        dataset.gather(two, one, two)
 
 
 @pytest.mark.parametrize("mmap", [True, False])
@@ -219,15 +212,12 @@ def test_a_copy_opens_the_files_again(tmp_path, copied):
     assert again[3][0].tolist() == [14, 15, 16, 17]
 
 
-def test_a_pickle_holds_no_tokens(tmp_path):
+def test_a_pickle_holds_no_tokens_and_is_checked_again(tmp_path):
     prefix = write_pair(tmp_path / "large", [[list(range(10_000))]])
-    assert len(pickle.dumps(IndexedDataset(prefix))) < 1000
-
-
-def test_unpickling_checks_again(prefix):
     state = pickle.dumps(IndexedDataset(prefix))
+    assert len(state) < 1000
     os.truncate(f"{prefix}.bin", 4)
-    with pytest.raises(DatasetFormatError, match="expected 36 bytes"):
+    with pytest.raises(DatasetFormatError, match="expected 40000 bytes"):
         pickle.loads(state)
 
 
@@ -242,51 +232,36 @@ def test_a_dataset_survives_a_fork(dataset):
 def test_an_empty_dataset_can_be_read(tmp_path, mmap):
     dataset = IndexedDataset(write_pair(tmp_path / "empty", []), mmap=mmap)
     assert (len(dataset), dataset.num_documents, dataset.num_tokens) == (0, 0, 0)
-    assert dataset[:] == []
-    assert list(dataset) == []
-    assert dataset.document_indices.tolist() == [0]
+    assert (dataset[:], list(dataset), dataset.document_indices.tolist()) == ([], [], [0])
     with pytest.raises(IndexError, match=r"sequence 0 of .* out of range: it has 0"):
         dataset[0]
 
 
 def test_mapped_tokens_are_views(prefix):
     tokens = IndexedDataset(prefix)[0]
-    assert not tokens.flags.owndata
-    assert not tokens.flags.writeable
+    assert (tokens.flags.owndata, tokens.flags.writeable) == (False, False)
 
 
-def test_a_dataset_says_what_it_is(prefix):
-    expected = f"IndexedDataset({prefix!r}, num_sequences=5, num_documents=4, num_tokens=9, dtype=int32)"
-    assert repr(IndexedDataset(prefix)) == expected
-
-
-def test_half_a_pair_does_not_exist(prefix):
+def test_a_pair_that_is_not_there_is_named_with_a_near_one_or_as_incomplete(prefix):
+    with pytest.raises(FileNotFoundError) as caught:
+        IndexedDataset(prefix[:-2])
+    expected = f"no file `{prefix[:-2]}.idx` and `{prefix[:-2]}.bin`\nhint: did you mean `{prefix}`?"
+    assert str(caught.value) == expected
     os.unlink(f"{prefix}.idx")
     assert not IndexedDataset.exists(prefix)
     with pytest.raises(DatasetNotFoundError) as caught:
         IndexedDataset(prefix)
-    assert caught.value.message == f"no file `{prefix}.idx`"
-    assert caught.value.hint == "the pair is incomplete: write it again, or move both files together"
+    hint = "the pair is incomplete: write it again, or move both files together"
+    assert (caught.value.message, caught.value.hint) == (f"no file `{prefix}.idx`", hint)
 
 
-def test_a_missing_pair_names_a_near_one(prefix):
-    with pytest.raises(DatasetNotFoundError) as caught:
-        IndexedDataset(prefix[:-2])
-    assert caught.value.message == f"no file `{prefix[:-2]}.idx` and `{prefix[:-2]}.bin`"
-    assert caught.value.hint == f"did you mean `{prefix}`?"
-    assert isinstance(caught.value, FileNotFoundError)
-
-
-def test_recorded_counts_are_checked(prefix):
-    assert len(IndexedDataset(prefix, sequences_per_dataset=(5, 5), fast_cache_load=True)) == 5
+def test_recorded_counts_and_dtypes_are_checked(prefix):
+    recorded = {"sequences_per_dataset": (5, 5), "fast_cache_load": True, "dtype_code": 4}
+    assert len(IndexedDataset(prefix, **recorded)) == 5
     with pytest.raises(DatasetFormatError) as caught:
         IndexedDataset(prefix, sequences_per_dataset=(5, 4))
     expected = f"`{prefix}.idx`: expected (5, 4) sequences and boundaries, found (5, 5)"
     assert caught.value.message == expected
-
-
-def test_a_recorded_dtype_is_checked(prefix):
-    assert len(IndexedDataset(prefix, dtype_code=4)) == 5
     with pytest.raises(DatasetFormatError, match=r"expected dtype code 8, found 4 \(int32\)"):
         IndexedDataset(prefix, dtype_code=8)
 
@@ -295,3 +270,64 @@ def test_either_file_may_be_named_instead_of_the_prefix(prefix):
     for name in (prefix, f"{prefix}.bin", f"{prefix}.idx"):
         assert IndexedDataset(name).path_prefix == prefix
         assert IndexedDataset.exists(name)
+
+
+def test_statistics_of_a_small_dataset(tmp_path):
+    prefix = write_pair(tmp_path / "corpus", [[[1, 2, 3], [4]], [[]], [[5, 6]], []], dtype=np.uint16)
+    counts = {"num_sequences": 4, "num_documents": 4, "num_tokens": 6, "num_bytes": 12, "dtype": "uint16"}
+    lengths = {"shortest": 0, "longest": 3, "mean_length": 1.5, "num_empty": 1}
+    lengths["percentiles"] = ((1, 0), (5, 0), (25, 0), (50, 1), (75, 2), (95, 2), (99, 2))
+    lengths["histogram"] = ((0, 1, 1), (1, 2, 1), (2, 4, 2))
+    assert IndexedDataset(prefix).statistics() == DatasetStatistics(**counts, **lengths)
+
+
+def test_statistics_agree_with_numpy(tmp_path, rng):
+    lengths = rng.integers(0, 5000, size=int(rng.integers(1, 500))).tolist()
+    statistics = IndexedDataset(write_corpus(tmp_path / "made", map(np.zeros, lengths))).statistics()
+    assert statistics.mean_length == pytest.approx(np.mean(lengths))
+    assert (statistics.shortest, statistics.longest) == (min(lengths), max(lengths))
+    assert sum(count for _, _, count in statistics.histogram) == len(lengths)
+    for start, stop, count in statistics.histogram:
+        assert count == sum(start <= length < stop for length in lengths)
+    ordered = sorted(lengths)
+    assert [percent for percent, _ in statistics.percentiles] == list(PERCENTILES)
+    for percent, tokens in statistics.percentiles:
+        assert tokens == ordered[(len(lengths) - 1) * percent // 100]
+
+
+def test_a_pair_shows_its_counts(tmp_path):
+    prefix = write_corpus(tmp_path / "a", [[1] * 16, [1] * 16, [1] * 100])
+    dataset = IndexedDataset(prefix)
+    [[path, *counts]] = tables_of(dataset._repr_html_())
+    assert path == ["path", name_of(prefix, width=120)]
+    assert [*map(" ".join, counts)] == ["documents 3", "sequences 3", "tokens 132", "dtype uint16", "bytes 264"]
+    assert text_of(dataset._repr_html_()).startswith("IndexedDataset")
+
+
+def test_prefixes_of_a_folder_are_sorted_by_name(tmp_path):
+    for name in ("b", "a", "a-1", "a.b", "A"):
+        write_pair(tmp_path / name, [])
+    (tmp_path / ".hidden.bin").touch()
+    (tmp_path / "notes.txt").touch()
+    assert prefixes_in(str(tmp_path)) == [f"{tmp_path}/{name}" for name in ("A", "a", "a-1", "a.b", "b")]
+
+
+@pytest.mark.parametrize(("kept", "missing"), [("bin", "idx"), ("idx", "bin")])
+def test_half_a_pair_in_a_folder_is_named(tmp_path, kept, missing):
+    (tmp_path / f"a.{kept}").touch()
+    with pytest.raises(DatasetNotFoundError) as caught:
+        prefixes_in(str(tmp_path))
+    assert caught.value.message == f"`{tmp_path}`: the pair `a` is incomplete, `a.{missing}` is missing"
+
+
+def test_a_folder_without_pairs_and_a_missing_folder_are_named(tmp_path):
+    with pytest.raises(DatasetNotFoundError, match=r"`: contains no \.bin/\.idx pair"):
+        prefixes_in(str(tmp_path))
+    with pytest.raises(StorageError, match=r"cannot list `.*absent`: No such file or directory"):
+        prefixes_in(f"{tmp_path}/absent")
+
+
+def test_counts_are_sequences_and_boundaries(tmp_path):
+    one = write_pair(tmp_path / "one", [[[1, 2], [3]], [], [[4]]])
+    none = write_pair(tmp_path / "none", [])
+    assert sequence_counts([one, f"{none}.idx"]) == {one: [3, 4], none: [0, 1]}

@@ -10,20 +10,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.faults import dies_at
-from tests.indexed.pairs import INTEGER_DTYPES, corpora, pair_bytes, read_pair, tokens_of, write_pair
-from tests.indexed.writing.pairs import Pair
+from tests.indexed.pairs import INTEGERS, corpora, pair_bytes, read_pair, tokens_of, write_pair
 
 from tokenloom import IndexedDataset, IndexedDatasetBuilder
 from tokenloom.errors import ConfigError, DatasetFormatError, StorageError, TokenloomError, TokenRangeError
 
+
+class Pair:
+    """A builder and where its pair will be."""
+
+    def __init__(self, folder, dtype=np.uint16, multimodal=False):
+        self.prefix = str(folder / "corpus")
+        self.builder = IndexedDatasetBuilder(f"{self.prefix}.bin", dtype=dtype, multimodal=multimodal)
+
+    def finish(self):
+        self.builder.finalize(f"{self.prefix}.idx")
+        return pair_bytes(self.prefix)
+
+    def tokens(self):
+        self.finish()
+        return [tokens.tolist() for tokens in IndexedDataset(self.prefix)[:]]
+
+
+@pytest.fixture
+def pair(tmp_path):
+    return Pair(tmp_path)
+
+
 BIN = struct.pack("<6H", 10, 11, 12, 13, 14, 15)
-IDX = (
-    b"MMIDIDX\x00\x00"
-    + struct.pack("<QBQQ", 1, 8, 3, 4)
-    + struct.pack("<3i", 3, 1, 2)
-    + struct.pack("<3q", 0, 6, 8)
-    + struct.pack("<4q", 0, 2, 2, 3)
-)
+IDX = b"MMIDIDX\x00\x00" + struct.pack("<QBQQ3i3q4q", 1, 8, 3, 4, *(3, 1, 2), *(0, 6, 8), *(0, 2, 2, 3))
 """Documents of uint16 tokens: (10, 11, 12 | 13), nothing, (14, 15)."""
 
 
@@ -58,37 +73,29 @@ def by_all_ways(builder):
 @pytest.mark.parametrize("add", [by_items, by_document, by_block, by_all_ways])
 def test_every_way_in_gives_the_same_literal_bytes(pair, add):
     add(pair.builder)
-    assert pair.builder.num_sequences == 3
-    assert pair.builder.num_documents == 3
+    assert (pair.builder.num_sequences, pair.builder.num_documents) == (3, 3)
     assert pair.finish() == (BIN, IDX)
 
 
-def test_a_multimodal_pair_ends_with_its_modes(tmp_path):
-    pair = Pair(tmp_path, multimodal=True)
+@pytest.mark.parametrize("multimodal", [True, False])
+def test_a_multimodal_pair_ends_with_its_modes_and_a_text_pair_ignores_them(tmp_path, multimodal):
+    pair = Pair(tmp_path, multimodal=multimodal)
     pair.builder.add_item([10, 11, 12])
     pair.builder.add_item([13], mode=1)
     pair.builder.end_document()
     pair.builder.end_document()
     pair.builder.add_document([14, 15], [2], [-7])
-    assert pair.finish() == (BIN, IDX + b"\x00\x01\xf9")
+    assert pair.finish() == (BIN, IDX + b"\x00\x01\xf9" * multimodal)
 
 
-def test_modes_of_every_way_in(tmp_path):
-    pair = Pair(tmp_path, multimodal=True)
+@pytest.mark.parametrize("multimodal", [True, False])
+def test_modes_of_every_way_in(tmp_path, multimodal):
+    pair = Pair(tmp_path, multimodal=multimodal)
     pair.builder.add_document([2, 3], [1, 1], np.array([1, 2]))
     pair.builder.add_documents([[4], []], modes=[3, 4])
     strided = np.array([5, 0, 6, 0], dtype=np.int8)[::2]
     pair.builder.append_block(np.array([5, 6]), np.array([1, 1], dtype=np.int32), modes=strided)
-    pair.finish()
-    assert IndexedDataset(pair.prefix, multimodal=True).sequence_modes.tolist() == [1, 2, 3, 4, 5, 6]
-
-
-def test_a_text_pair_ignores_modes(pair):
-    pair.builder.add_item([1], mode=1)
-    pair.builder.add_document([2], [1], [1])
-    pair.builder.add_documents([[3]], modes=[1])
-    pair.finish()
-    assert os.path.getsize(f"{pair.prefix}.idx") == 34 + 12 * 3 + 8 * 3
+    assert pair.finish()[1][34 + 12 * 6 + 8 * 6 :] == b"\1\2\3\4\5\6" * multimodal
 
 
 def test_an_empty_pair(pair):
@@ -108,12 +115,12 @@ SOURCES = {
     "big-endian": lambda tokens: np.array(tokens, dtype=">i4"),
     **{
         np.dtype(dtype).name: lambda tokens, dtype=dtype: np.array(tokens, dtype=dtype)
-        for dtype in [*INTEGER_DTYPES, np.uint32, np.uint64]
+        for dtype in [*INTEGERS, np.uint32, np.uint64]
     },
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", [*INTEGER_DTYPES, np.float32])
+@pytest.mark.parametrize("dtype", [*INTEGERS, np.float32])
 def test_tokens_of_every_type_arrive(tmp_path, dtype):
     tokens = [1, 2, 0, 127]
     pair = Pair(tmp_path, dtype)
@@ -151,7 +158,7 @@ def test_files_are_little_endian_whatever_the_dtype_is_called(tmp_path, dtype):
     assert pair.finish()[0] == BIN + b"\x01\x00"
 
 
-@pytest.mark.parametrize("dtype", INTEGER_DTYPES)
+@pytest.mark.parametrize("dtype", INTEGERS)
 def test_the_bounds_of_a_dtype_fit(tmp_path, dtype):
     bounds = np.iinfo(dtype)
     pair = Pair(tmp_path, dtype)
@@ -197,9 +204,8 @@ def test_a_token_out_of_range_is_named(pair, way):
         for tokens in rows:
             with pytest.raises(TokenRangeError) as caught:
                 way(pair.builder, tokens)
-            assert caught.value.message == (
-                f"`{pair.prefix}.bin`: token id {tokens[1]} in document 1 must be in [0, 65535] for uint16"
-            )
+            expected = f"`{pair.prefix}.bin`: token id {tokens[1]} in document 1 must be in [0, 65535] for uint16"
+            assert caught.value.message == expected
             assert caught.value.hint == "choose the dtype with `DType.optimal_dtype(vocab_size)`"
 
 
@@ -217,19 +223,20 @@ WRONG_TOKENS = [[1.5], [1.0, 2], ["a"], "abc", None, [None], np.array([0.5]), np
 
 
 def test_tokens_that_are_not_integers_are_refused(pair):
+    message = r"tokens: must be integers for dtype uint16, got|inhomogeneous"
     with adding_nothing(pair):
         for tokens in [*WRONG_TOKENS, np.zeros(3, dtype=np.dtype([]))]:
             for add in (pair.builder.add_item, lambda row: pair.builder.add_documents([row])):
-                with pytest.raises(
-                    (ConfigError, ValueError), match=r"tokens: must be integers for dtype uint16, got|inhomogeneous"
-                ):
+                with pytest.raises((ConfigError, ValueError), match=message):
                     add(tokens)
 
 
 def block(lengths, ends=None, token=3):
-    return [1, 2, token], lengths, None if ends is None else np.array(ends, dtype=np.int64)
+    return np.array([1, 2, token]), np.array(lengths), None if ends is None else np.array(ends, dtype=np.int64)
 
 
+LENGTHS = r"`lengths`: must be in \[0, 2147483647\], got"
+ENDS = "`document_ends`: must ascend to 2"
 REFUSED = [
     ("add_document", ([1, 2], [1]), ValueError, "lengths add up to 1 tokens, but 2 were given"),
     ("add_document", ([1, 2], [1, 2]), ValueError, "lengths add up to 3 tokens, but 2 were given"),
@@ -243,18 +250,10 @@ REFUSED = [
     ("add_document", ([1, 2], 2), TypeError, "lengths must be a sequence of integers"),
     ("add_document", ([1], None), TypeError, "lengths must be a sequence of integers"),
     ("append_block", block([2]), ValueError, "lengths add up to 2 tokens, but 3 were given"),
-    ("append_block", block([4, -1]), ValueError, r"`lengths`: must be in \[0, 2147483647\], got -1 to 4"),
-    (
-        "append_block",
-        block([2**32 + 3]),
-        ValueError,
-        r"`lengths`: must be in \[0, 2147483647\], got 4294967299 to 4294",
-    ),
-    ("append_block", block([1, 2], []), ValueError, "`document_ends`: must ascend to 2, the number of sequences"),
-    ("append_block", block([1, 2], [1]), ValueError, "`document_ends`: must ascend to 2"),
-    ("append_block", block([1, 2], [3]), ValueError, "`document_ends`: must ascend to 2"),
-    ("append_block", block([1, 2], [2, 1, 2]), ValueError, "`document_ends`: must ascend to 2"),
-    ("append_block", block([1, 2], [-1, 2]), ValueError, "`document_ends`: must ascend to 2"),
+    ("append_block", block([4, -1]), ValueError, f"{LENGTHS} -1 to 4"),
+    ("append_block", block([2**32 + 3]), ValueError, f"{LENGTHS} 4294967299 to 4294"),
+    ("append_block", block([1, 2], []), ValueError, f"{ENDS}, the number of sequences"),
+    *(("append_block", block([1, 2], ends), ValueError, ENDS) for ends in ([1], [3], [2, 1, 2], [-1, 2])),
     *(
         ("append_block", block([1, 2], None, token), TokenRangeError, f"token id {token} in document 1 must be in")
         for token in TOO_LARGE
@@ -262,43 +261,36 @@ REFUSED = [
     ("add_documents", ([[1]], 65536), TokenRangeError, "token id 65536 in document 1 must be in .* for uint16"),
     ("add_documents", ([[1]], None, 0), ConfigError, "`chunk_size`: must be 1 or more, got 0"),
 ]
+NAMES = {"add_document": [], "append_block": ["document_ends"], "add_documents": ["eod_token", "chunk_size"]}
+"""Names of the arguments that are not given by position."""
 
 
 @pytest.mark.parametrize(("way", "given", "kind", "message"), REFUSED)
 def test_what_does_not_fit_together_is_refused(pair, way, given, kind, message):
+    num_unnamed = {"add_document": 2, "append_block": 2, "add_documents": 1}[way]
+    named = dict(zip(NAMES[way], given[num_unnamed:], strict=False))
     with adding_nothing(pair), pytest.raises(kind, match=message):
-        add(pair.builder, way, given)
+        getattr(pair.builder, way)(*given[:num_unnamed], **named)
 
 
-def add(builder, way, given):
-    if way == "append_block":
-        tokens, lengths, ends = given
-        builder.append_block(np.array(tokens), np.array(lengths), document_ends=ends)
-    elif way == "add_documents":
-        rows, eod, *chunk_size = given
-        builder.add_documents(rows, eod_token=eod, **dict(zip(["chunk_size"], chunk_size, strict=False)))
-    else:
-        builder.add_document(*given)
+ONE = np.ones(1, dtype=int)
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("way", "given", "modes", "message"),
     [
-        (lambda builder: builder.add_document([1, 2], [1, 1], [1]), "1 modes for 2 sequences"),
-        (lambda builder: builder.add_document([1, 2], [1, 1], [1, 2, 3]), "3 modes for 2 sequences"),
-        (lambda builder: builder.add_document([1, 2], [1, 1], [1, 128]), "mode 128 does not fit int8"),
-        (lambda builder: builder.add_document([1, 2], [1, 1], [1, -129]), "mode -129 does not fit int8"),
-        (
-            lambda builder: builder.add_documents([[1], [2]], modes=[1]),
-            r"`modes`: must have one entry per row \(2\), got 1",
-        ),
-        (lambda builder: builder.append_block(np.ones(1, int), np.ones(1, int), modes=np.zeros(2, np.int8)), "as many"),
+        ("add_document", ([1, 2], [1, 1]), [1], "1 modes for 2 sequences"),
+        ("add_document", ([1, 2], [1, 1]), [1, 2, 3], "3 modes for 2 sequences"),
+        ("add_document", ([1, 2], [1, 1]), [1, 128], "mode 128 does not fit int8"),
+        ("add_document", ([1, 2], [1, 1]), [1, -129], "mode -129 does not fit int8"),
+        ("add_documents", ([[1], [2]],), [1], r"`modes`: must have one entry per row \(2\), got 1"),
+        ("append_block", (ONE, ONE), np.zeros(2, np.int8), "as many"),
     ],
 )
-def test_modes_that_do_not_fit_are_refused(tmp_path, call, message):
+def test_modes_that_do_not_fit_are_refused(tmp_path, way, given, modes, message):
     pair = Pair(tmp_path, multimodal=True)
     with adding_nothing(pair), pytest.raises((ValueError, ConfigError), match=message):
-        call(pair.builder)
+        getattr(pair.builder, way)(*given, modes=modes)
 
 
 @pytest.mark.parametrize("where", ["tokens", "lengths"])
@@ -338,18 +330,15 @@ def test_jagged_batches_may_be_generated(pair):
     assert pair.tokens() == [[9], [1, 9], [2, 2, 9], [3, 3, 3, 9]]
 
 
-INT32 = np.int32
-
-
 def test_blocks_without_sequences(pair):
-    nothing = np.empty(0, dtype=np.int64)
-    pair.builder.append_block(nothing, nothing.astype(INT32))
-    pair.builder.append_block(nothing, nothing.astype(INT32), document_ends=nothing)
+    nothing = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
+    pair.builder.append_block(*nothing)
+    pair.builder.append_block(*nothing, document_ends=nothing[0])
     assert pair.builder.num_documents == 0
-    pair.builder.append_block(nothing, nothing.astype(INT32), document_ends=np.array([0, 0]))
+    pair.builder.append_block(*nothing, document_ends=np.array([0, 0]))
     assert pair.builder.num_documents == 2
     with pytest.raises(ValueError, match="`document_ends`: must ascend to 0"):
-        pair.builder.append_block(nothing, nothing.astype(INT32), document_ends=np.array([1]))
+        pair.builder.append_block(*nothing, document_ends=np.array([1]))
 
 
 def test_nothing_has_a_final_name_before_finalize(pair, tmp_path):
@@ -376,7 +365,7 @@ CALLS = {
     "add_document": lambda pair: pair.builder.add_document([1], [1]),
     "add_documents": lambda pair: pair.builder.add_documents([[1]]),
     "add_documents of nothing": lambda pair: pair.builder.add_documents([]),
-    "append_block": lambda pair: pair.builder.append_block(np.array([1]), np.array([1], dtype=INT32)),
+    "append_block": lambda pair: pair.builder.append_block(np.array([1]), np.array([1], dtype=np.int32)),
     "end_document": lambda pair: pair.builder.end_document(),
     "add_index": lambda pair: pair.builder.add_index(pair.prefix),
 }
@@ -471,16 +460,17 @@ def test_more_rows_than_one_block_of_the_index(tmp_path, rng):
     assert np.array_equal(dataset.document_indices, np.arange(len(lengths) + 1))
 
 
-@given(data=st.data(), dtype=st.sampled_from(INTEGER_DTYPES), mmap=st.booleans())
+@given(data=st.data(), dtype=st.sampled_from(INTEGERS), mmap=st.booleans())
 def test_what_was_written_is_read(tmp_path_factory, data, dtype, mmap):
     corpus = data.draw(corpora(dtype))
     prefix = write_pair(tmp_path_factory.mktemp("pair") / "corpus", corpus, dtype=dtype)
     assert read_pair(prefix, mmap=mmap) == corpus
 
 
-@given(
-    corpus=corpora(np.uint16), ways=st.lists(st.sampled_from(["items", "document", "block"]), min_size=6, max_size=6)
-)
+WAYS = st.sampled_from(["items", "document", "block"])
+
+
+@given(corpus=corpora(np.uint16), ways=st.lists(WAYS, min_size=6, max_size=6))
 def test_the_way_in_does_not_matter(tmp_path_factory, corpus, ways):
     folder = tmp_path_factory.mktemp("pair")
     pair = Pair(folder)
@@ -494,9 +484,8 @@ def test_the_way_in_does_not_matter(tmp_path_factory, corpus, ways):
         elif way == "document":
             pair.builder.add_document(tokens, lengths)
         else:
-            ends = np.array([len(lengths)], dtype=np.int64)
-            block = np.array(tokens, dtype=np.int64), np.array(lengths, dtype=INT32)
-            pair.builder.append_block(*block, document_ends=ends)
+            block = np.array(tokens, dtype=np.int64), np.array(lengths, dtype=np.int32)
+            pair.builder.append_block(*block, document_ends=np.array([len(lengths)]))
     assert pair.finish() == pair_bytes(write_pair(folder / "whole", corpus, dtype=np.uint16))
 
 
@@ -526,8 +515,7 @@ def test_jagged_batches_keep_every_token_or_name_one(tmp_path_factory, rows, eod
 
 
 def test_add_index_appends_documents_as_they_are(tmp_path):
-    first = [[[1, 2], [3]], []]
-    second = [[], [[4]], [[], [5, 6]]]
+    first, second = [[[1, 2], [3]], []], [[], [[4]], [[], [5, 6]]]
     prefixes = [write_pair(tmp_path / name, corpus) for name, corpus in (("a", first), ("b", second))]
     pair = Pair(tmp_path, np.int32)
     pair.builder.add_item([7])
@@ -550,8 +538,5 @@ def test_add_index_appends_modes(tmp_path):
     pair.builder.add_index(prefix)
     pair.finish()
     assert IndexedDataset(pair.prefix, multimodal=True).sequence_modes.tolist() == [0, 1, 0, 1, 2] * 2
-
-
-def test_add_index_refuses_another_dtype(pair, source):
-    with pytest.raises(DatasetFormatError, match=r"source.idx`: expected tokens of dtype uint16, found int32"):
-        pair.builder.add_index(source)
+    with pytest.raises(DatasetFormatError, match=r"a.idx`: expected tokens of dtype uint16, found int32"):
+        Pair(tmp_path).builder.add_index(prefix)

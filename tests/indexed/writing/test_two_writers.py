@@ -5,11 +5,10 @@ from itertools import count
 
 import numpy as np
 import pytest
-from tests.indexed.replaced import LENGTH, NUM_DOCUMENTS, read_on, token_of
 from tests.preprocess.corpus import write_lines
 
 from tokenloom import IndexedDataset, build_catalogue, merge_datasets, verify_dataset
-from tokenloom.errors import ChangedFileError, ConfigError, OutputBusyError, OutputExistsError
+from tokenloom.errors import ChangedFileError, ConfigError, OutputBusyError, OutputExistsError, TokenloomError
 from tokenloom.indexed.dataset import DatasetFiles
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.preprocess.text import preprocess_corpus
@@ -17,6 +16,38 @@ from tokenloom.tokenizers.load import load_tokenizer
 
 TOKENIZER = load_tokenizer("byte")
 REFUSALS = (OutputBusyError, OutputExistsError)
+NUM_DOCUMENTS, LENGTH = 64, 64
+
+
+def token_of(dataset):
+    """Returns the token of a pair, having read all of it; fails if it is a mixture."""
+    token = len(dataset[0]) - LENGTH
+    for row in range(NUM_DOCUMENTS):
+        found = dataset[row]
+        assert len(found) == LENGTH + token * (-1) ** row, "the index is a mixture"
+        assert (found == token).all(), f"tokens {set(found.tolist())} under the index of {token}"
+    return token
+
+
+def read_on(prefix, stop, begun, results, mmap):
+    """Opens and reads a pair until told to stop; puts how often it could, how often it was told, and what is wrong."""
+    num_read = num_told = 0
+    wrong = ""
+    while not stop.is_set() and not wrong:
+        try:
+            dataset = IndexedDataset(str(prefix), mmap=mmap)
+            token = token_of(dataset)
+            again = token_of(dataset)
+            assert token == again
+            if not num_read:
+                begun.release()
+            num_read += 1
+        except TokenloomError:
+            num_told += 1
+        except BaseException:  # noqa: BLE001 - told below
+            wrong = traceback.format_exc()
+            begun.release()
+    results.put((num_read, num_told, wrong))
 
 
 def build(prefix, token, *, overwrite=True):
@@ -126,8 +157,7 @@ def test_two_writers_leave_the_output_of_one(tmp_path, pair, how, num_rounds):
     [
         ("fork", True, 12),
         ("thread", False, 12),
-        *(pytest.param("thread", mmap, 60, marks=pytest.mark.slow) for mmap in (True, False)),
-        *(pytest.param("fork", mmap, 60, marks=pytest.mark.slow) for mmap in (True, False)),
+        *(pytest.param(how, mmap, 60, marks=pytest.mark.slow) for how in ("thread", "fork") for mmap in (True, False)),
         pytest.param("spawn", True, 60, marks=pytest.mark.slow),
     ],
 )
@@ -137,9 +167,8 @@ def test_readers_of_what_is_replaced_see_one_side(tmp_path, method, mmap, num_re
     context = multiprocessing.get_context("fork" if method == "thread" else method)
     stop, begun, results = context.Event(), context.Semaphore(0), context.SimpleQueue()
     kind = threading.Thread if method == "thread" else context.Process
-    readers = [
-        kind(target=read_on, args=(prefix, stop, begun, results, mmap)) for _ in range(1 if method == "spawn" else 2)
-    ]
+    given = prefix, stop, begun, results, mmap
+    readers = [kind(target=read_on, args=given) for _ in range(1 if method == "spawn" else 2)]
     for reader in readers:
         reader.start()
     waiting = len(readers)
