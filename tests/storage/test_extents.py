@@ -13,6 +13,7 @@ from tokenloom.storage.extents import Extents, ExtentSource, record_file
 
 PAGE = 65536
 SIZES = [5, 0, PAGE, PAGE + 3, 0, 1]
+RESTORE = "`all.catalogue` lists this file; restore the file, or write `all.catalogue` again"
 
 
 def write_files(folder, rng):
@@ -49,10 +50,7 @@ def test_parts_begin_at_multiples_and_empty_ones_take_no_room():
     assert extents.starts.tolist() == [0, 5, PAGE, 2 * PAGE, 3 * PAGE + 3, 4 * PAGE]
     assert extents.num_bytes == 4 * PAGE + 1
     assert extents.num_held_bytes == sum(SIZES)
-
-
-def test_pieces_leave_gaps_out():
-    extents = Extents.aligned([5, 0, 7], alignment=16)
+    extents = Extents.aligned([5, 0, 7], alignment=16)  # pieces leave gaps out
     assert list(extents.pieces(0, 23)) == [(0, 0, 5), (2, 0, 7)]
     assert list(extents.pieces(3, 14)) == [(0, 3, 2), (2, 0, 1)]
     assert list(extents.pieces(6, 8)) == []
@@ -87,7 +85,7 @@ def test_a_missing_file_is_named(files, mmap):
     with pytest.raises(StorageError) as caught:
         source.read(PAGE, 1)
     assert caught.value.message == f"cannot open `{files[2].path}`: No such file or directory"
-    assert caught.value.hint == "`all.catalogue` lists this file; restore the file, or write `all.catalogue` again"
+    assert caught.value.hint == RESTORE
     assert list(source.problems()) == [caught.value.message]
 
 
@@ -97,10 +95,9 @@ def test_a_file_of_another_size_is_named(files, mmap, size):
     source = source_of(files, mmap=mmap)
     with pytest.raises(StorageError) as caught:
         source.check()
-    assert caught.value.message == (
-        f"`{files[2].path}` is not the file that `all.catalogue` was written for: expected {PAGE} bytes, found {size}"
-    )
-    assert caught.value.hint == "`all.catalogue` lists this file; restore the file, or write `all.catalogue` again"
+    path, expected = files[2].path, f"expected {PAGE} bytes, found {size}"
+    assert caught.value.message == f"`{path}` is not the file that `all.catalogue` was written for: {expected}"
+    assert caught.value.hint == RESTORE
 
 
 @pytest.mark.parametrize("read", ["read", "check"])
@@ -120,9 +117,8 @@ def test_too_many_mappings_are_explained(files, monkeypatch):
     with pytest.raises(StorageError) as caught:
         source_of(files).read(0, 1)
     assert caught.value.message == f"cannot open `{files[4].path}`: Cannot allocate memory"
-    assert caught.value.hint == (
-        "`all.catalogue` takes up to 12 mappings: raise vm.max_map_count, merge datasets, or set `mmap_bin_files=False`"
-    )
+    ways = "raise vm.max_map_count, merge datasets, or set `mmap_bin_files=False`"
+    assert caught.value.hint == f"`all.catalogue` takes up to 12 mappings: {ways}"
     assert len(source_of(files, mmap=False).read(0, 5)) == 5
 
 

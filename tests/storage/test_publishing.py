@@ -1,5 +1,6 @@
 import errno
 import os
+import stat
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ from tests.support import contents
 from tokenloom.errors import OutputBusyError, OutputExistsError, StorageError
 from tokenloom.progress import Task, Wait, reporting_to
 from tokenloom.storage import publishing
-from tokenloom.storage.atomic import PendingFile
+from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.storage.objects import filling
 from tokenloom.storage.publishing import FileGroup, OutputLock, publish_together, recover
 
@@ -38,27 +39,25 @@ def group(folder, text, names=NAMES):
 
 
 def publish(folder, text, *, replace=True, names=NAMES):
-    one = group(folder, text, names)
+    publish_group(group(folder, text, names), replace=replace)
+
+
+def publish_group(one, *, replace=True):
     with OutputLock(one.key):
         publish_together([one], replace=replace, locked=[one.key])
 
 
-def test_files_appear_together(tmp_path):
-    publish(tmp_path, "new", replace=False)
-    assert contents(tmp_path) == whole("new")
-
-
-def test_what_is_there_is_replaced_as_a_whole(tmp_path):
-    publish(tmp_path, "old")
+def test_files_appear_together_and_are_replaced_as_a_whole(tmp_path):
+    publish(tmp_path, "old", replace=False)
+    assert contents(tmp_path) == whole("old")
     publish(tmp_path, "new", names=("data.bin", "data.idx"))
     assert contents(tmp_path) == whole("new", ("data.bin", "data.idx"))
 
 
 def test_what_is_there_is_not_replaced_unasked(tmp_path):
     (tmp_path / "data.extra").write_bytes(b"mine")
-    with pytest.raises(OutputExistsError, match=r"`.*data\.extra` exists already") as error:
+    with pytest.raises(OutputExistsError, match=r"(?s)`.*data\.extra` exists already.*hint: .*overwrite"):
         publish(tmp_path, "new", replace=False)
-    assert "overwrite" in error.value.hint
     assert contents(tmp_path) == {"data.extra": b"mine"}
 
 
@@ -107,10 +106,8 @@ def test_a_death_at_any_call_leaves_old_or_new(tmp_path, old, step):
         before = shown(tmp_path)
         died = dies_at(tmp_path, number, lambda: publish(tmp_path, "new"))
         if (tmp_path / "data.idx").exists():  # whoever knows of no journal finds files of one side, or no index
-            assert {name: data for name, data in contents(tmp_path).items() if name[0] != "."} in (
-                whole("old"),
-                whole("new"),
-            ), number
+            visible = {name: data for name, data in contents(tmp_path).items() if name[0] != "."}
+            assert visible in (whole("old"), whole("new")), number
         recover(str(tmp_path / "data.idx"))
         found = shown(tmp_path)
         assert found in (before, whole("new")), number
@@ -200,10 +197,9 @@ def test_no_reader_undoes_a_group_without_a_lock_of_its_own(tmp_path, monkeypatc
 
     def finish(journal, **options):
         for each in groups if not seen else ():
-            with pytest.raises(OutputBusyError, match=r"data\.idx` is being written by process"):
-                recover(each.key)
-            with pytest.raises(OutputBusyError, match=r"data\.idx` is being written by process"):
-                OutputLock(each.key)
+            for take in (recover, OutputLock):
+                with pytest.raises(OutputBusyError, match=r"data\.idx` is being written by process"):
+                    take(each.key)
             seen.append(each.key)
         original(journal, **options)
 
@@ -226,9 +222,7 @@ def test_a_group_over_two_folders_is_recovered_through_a_link_to_one_of_them(tmp
         files = [PendingFile(name) for name in names]
         for file in files:
             file.write(text)
-        with OutputLock(names[-1]):
-            one = FileGroup(key=names[-1], files=files, names=names)
-            publish_together([one], replace=True, locked=names[-1:])
+        publish_group(FileGroup(key=names[-1], files=files, names=names))
 
     write(b"old")
     write(b"new")
@@ -236,17 +230,11 @@ def test_a_group_over_two_folders_is_recovered_through_a_link_to_one_of_them(tmp
     assert contents(places[0]) == {"data.idx": b"new"}
 
 
-@pytest.mark.parametrize(
-    ("name", "step"),
-    [
-        ("data.idx", 7),
-        ("link/data.idx", 4),
-        *(
-            pytest.param(name, 1, marks=pytest.mark.slow)
-            for name in ("./data.idx", "sub//data.idx", "link/data.idx", "sub/../data.idx")
-        ),
-    ],
-)
+SPELLINGS = ("./data.idx", "sub//data.idx", "link/data.idx", "sub/../data.idx")
+SLOW_SPELLINGS = [pytest.param(name, 1, marks=pytest.mark.slow) for name in SPELLINGS]
+
+
+@pytest.mark.parametrize(("name", "step"), [("data.idx", 7), ("link/data.idx", 4), *SLOW_SPELLINGS])
 def test_a_death_is_recovered_from_under_another_path(tmp_path, monkeypatch, name, step):
     (tmp_path / "sub").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "sub")
@@ -258,10 +246,7 @@ def test_a_death_is_recovered_from_under_another_path(tmp_path, monkeypatch, nam
         for each in NAMES:
             files.append(PendingFile(os.path.join(folder, each) if folder else each, durable=False))
             files[-1].write(f"{text} {each}".encode())
-        names = [file.path for file in files[:-1]]
-        with OutputLock(name):
-            one = FileGroup(key=name, files=files, names=[*names, name])
-            publish_together([one], replace=True, locked=[name])
+        publish_group(FileGroup(key=name, files=files, names=[*(file.path for file in files[:-1]), name]))
 
     for number in count(0, step):
         publish_there("old")
@@ -336,27 +321,15 @@ def test_one_writer_at_a_time(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_fork_does_not_let_go_of_the_lock(tmp_path):
+def test_a_fork_does_not_let_go_of_the_lock_but_that_of_a_dead_process_is_free(tmp_path):
     key = str(tmp_path / "data.idx")
     lock = OutputLock(key)
-    child = os.fork()
-    if child == 0:
-        lock.release()
-        del lock
-        os._exit(0)
-    os.waitpid(child, 0)
+    assert in_fork(lock.release) == in_fork(lock.__del__) == 0
     with pytest.raises(OutputBusyError):
         OutputLock(key)
     lock.release()
-
-
-def test_the_lock_of_a_dead_process_is_free(tmp_path):
-    key = str(tmp_path / "data.idx")
-    child = os.fork()
-    if child == 0:
-        lock = OutputLock(key)
-        os._exit(0 if lock else 1)
-    os.waitpid(child, 0)
+    kept = []
+    assert in_fork(lambda: kept.append(OutputLock(key))) == 0
     assert os.listdir(tmp_path) != []
     with OutputLock(key):
         pass
@@ -371,3 +344,100 @@ def test_a_writer_waits_a_moment_for_a_lock(tmp_path):
     OutputLock(key).release()
     timer.join()
     assert os.listdir(tmp_path) == []
+
+
+def test_nothing_has_the_name_before_publish(tmp_path):
+    pending = PendingFile(tmp_path / "data.bin")
+    pending.write(b"abc")
+    pending.sync()
+    assert contents(tmp_path) == {os.path.basename(pending.readable_path): b"abc"}
+    assert pending.readable_path != str(tmp_path / "data.bin")
+    pending.publish()
+    assert contents(tmp_path) == {"data.bin": b"abc"}
+    mask = os.umask(0)
+    os.umask(mask)
+    assert stat.S_IMODE((tmp_path / "data.bin").stat().st_mode) == 0o666 & ~mask
+
+
+def test_an_exception_or_discard_leaves_the_old_file_which_publish_replaces(tmp_path):
+    (tmp_path / "data.bin").write_bytes(b"old")
+    with pytest.raises(TypeError), PendingFile(tmp_path / "data.bin") as pending:
+        pending.write("no bytes")
+    assert contents(tmp_path) == {"data.bin": b"old"}
+    pending = PendingFile(tmp_path / "data.bin")
+    pending.write(b"abc")
+    pending.discard()
+    pending.discard()
+    assert contents(tmp_path) == {"data.bin": b"old"}
+    with PendingFile(tmp_path / "data.bin") as pending:
+        pending.write(b"new")
+        assert (tmp_path / "data.bin").read_bytes() == b"old"
+    assert contents(tmp_path) == {"data.bin": b"new"}
+
+
+@pytest.mark.parametrize("end", ["publish", "discard"])
+def test_writing_after_the_end_is_an_error(tmp_path, end):
+    pending = PendingFile(tmp_path / "data.bin")
+    getattr(pending, end)()
+    with pytest.raises(StorageError, match=r"data\.bin`: was already published or discarded"):
+        pending.write(b"abc")
+    with pytest.raises(StorageError, match="already published or discarded"):
+        pending.publish()
+
+
+def test_two_writers_of_one_path_do_not_meet_and_the_last_wins_whole(tmp_path):
+    first, second = PendingFile(tmp_path / "data.bin"), PendingFile(tmp_path / "data.bin")
+    first.write(b"first")
+    second.write(b"2")
+    second.publish()
+    assert (tmp_path / "data.bin").read_bytes() == b"2"
+    first.publish()
+    assert contents(tmp_path) == {"data.bin": b"first"}
+
+
+def in_fork(action):
+    """Runs `action` in a forked child that ends as Python programs end; returns the exit status."""
+    if (child := os.fork()) == 0:
+        status = 1
+        try:
+            action()
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_forked_child_cannot_write_or_publish_nor_removes_the_file_nor_writes_buffered_bytes_twice(tmp_path):
+    pending = PendingFile(tmp_path / "data.bin")
+    pending.write(b"hello")  # still in the buffer, of which the fork gets a copy
+
+    def child():
+        for use in (lambda: pending.write(b"child"), pending.publish):
+            with pytest.raises(StorageError, match=rf"process {os.getppid()} opened it"):
+                use()
+        pending.__del__()
+
+    assert in_fork(child) == 0
+    assert not (tmp_path / "data.bin").exists()
+    pending.write(b" world")
+    pending.publish()
+    assert contents(tmp_path) == {"data.bin": b"hello world"}
+
+
+def test_a_missing_folder_and_a_folder_in_the_way_are_named_and_nothing_is_left(tmp_path):
+    with pytest.raises(StorageError, match=r"cannot create `.*absent/data\.bin`: No such file or directory"):
+        PendingFile(tmp_path / "absent" / "data.bin")
+    (tmp_path / "data.bin").mkdir()
+    pending = PendingFile(tmp_path / "data.bin")
+    with pytest.raises(StorageError, match=r"cannot publish `.*data\.bin`: Is a directory"):
+        pending.publish()
+    assert os.listdir(tmp_path) == ["data.bin"]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_has_a_hint(code):
+    with pytest.raises(StorageError) as caught, storage_errors("write", "x.bin"):
+        raise OSError(code, os.strerror(code))
+    expected = f"cannot write `x.bin`: {os.strerror(code)}\nhint: free space on the disk, or write to another one"
+    assert str(caught.value) == expected
+    assert isinstance(caught.value.__cause__, OSError)

@@ -1,8 +1,6 @@
 import socket
 
 import pytest
-from tests.object_store.server import aws_environment
-from tests.storage.remotes import SETTINGS, read
 
 from tokenloom.errors import ConfigError, MissingObjectError, UnavailableError
 from tokenloom.storage.addresses import (
@@ -40,10 +38,8 @@ class MemoryStore:
 def test_a_class_is_a_new_store(monkeypatch):
     monkeypatch.setitem(STORES, "mem", f"{__name__}:MemoryStore")
     remote = RemoteFile("mem://bucket/one")
-    assert remote.num_bytes == 10
-    assert remote.read(2, 3).tobytes() == b"234"
-    assert read_start("mem://bucket/one", 4) == b"0123"
-    assert not exists("mem://bucket/two")
+    assert (remote.num_bytes, remote.read(2, 3).tobytes()) == (10, b"234")
+    assert (read_start("mem://bucket/one", 4), exists("mem://bucket/two")) == (b"0123", False)
     with pytest.raises(MissingObjectError, match="no object `mem://bucket/two`"):
         RemoteFile("mem://bucket/two")
     close_storages()
@@ -58,22 +54,6 @@ def nothing_set(monkeypatch):
 def test_what_the_library_refuses_is_a_setting_that_is_wrong(nothing_set):
     with pytest.raises(ConfigError, match=r"connect to `az://box` with these settings: .*Account must be specified"):
         make_client(parse_address("az://box/key"), ObjectStorageSettings())
-
-
-@pytest.mark.slow
-def test_credentials_of_a_profile_are_found_through_boto3(bucket, data, tmp_path, monkeypatch):
-    path = bucket.put("key", data)
-    environment = aws_environment(bucket.proxy.endpoint)
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)
-    credentials = tmp_path / "credentials"
-    credentials.write_text(
-        f"[training]\naws_access_key_id = {environment['AWS_ACCESS_KEY_ID']}\n"
-        f"aws_secret_access_key = {environment['AWS_SECRET_ACCESS_KEY']}\n"
-    )
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(credentials))
-    monkeypatch.setenv("AWS_PROFILE", "training")
-    assert read(RemoteFile(path, SETTINGS), 100, 50) == data[100:150]
 
 
 @pytest.mark.parametrize("variable", S3_VARIABLES)
@@ -135,9 +115,8 @@ def test_names_from_the_working_directory(tmp_path, monkeypatch):
 
 
 def test_what_others_could_not_read_is_refused():
-    with pytest.raises(
-        ConfigError, match=r"`s3://bucket/run\.lock` is in object storage and cannot refer to the local pair"
-    ):
+    message = r"`s3://bucket/run\.lock` is in object storage and cannot refer to the local pair"
+    with pytest.raises(ConfigError, match=message):
         relative_name("/a/b", owner="s3://bucket/run.lock")
     for name in ("/a/b", "../b", "a/../../b"):
         with pytest.raises(ValueError, match=r"refers to the local path '.*'"):
@@ -147,11 +126,9 @@ def test_what_others_could_not_read_is_refused():
 def test_an_endpoint_where_nothing_listens_is_an_error_at_once():
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
-        cases = {
-            "https://nothing.invalid": "(?i)name or service not known|name resolution|no address",
-            f"http://127.0.0.1:{closed.getsockname()[1]}": "Connection refused",
-        }
-        for url, problem in cases.items():
+        unknown = "(?i)name or service not known|name resolution|no address"
+        refusing = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        for url, problem in (("https://nothing.invalid", unknown), (refusing, "Connection refused")):
             with pytest.raises(UnavailableError, match=problem) as info:
                 check_endpoint("AWS_S3_ENDPOINT_URL", url)
             assert f"cannot reach the endpoint AWS_S3_ENDPOINT_URL={url}: " in info.value.message
