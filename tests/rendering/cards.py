@@ -1,7 +1,5 @@
 """Reads cards as a browser would: tables, texts and elements."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 
 

@@ -1,7 +1,5 @@
 """Cards that notebooks show: what objects say of themselves."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 

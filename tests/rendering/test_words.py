@@ -1,27 +1,18 @@
 """Lines for a terminal, and text that cannot drive it."""
 
-from __future__ import annotations
-
 import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tokenloom.rendering.progress_words import Amounts, Speed, plain_line
 from tokenloom.rendering.words import cell_width, lines_of, printable, short, size
 
 
 @pytest.mark.parametrize(
     ("text", "columns"),
-    [
-        ("", 0),
-        ("plain", 5),
-        ("naïve", 5),
-        ("漢字", 4),
-        ("\uff46\uff55", 4),
-        ("e\u0301", 1),
-        ("\u1112\u1161\u11ab", 2),
-    ],
+    [("", 0), ("plain", 5), ("naïve", 5), ("漢字", 4), ("\uff46\uff55", 4), ("e\u0301", 1), ("\u1112\u1161\u11ab", 2)],
 )
 def test_widths_are_columns(text, columns):
     assert cell_width(text) == columns
@@ -33,12 +24,12 @@ def test_lines_are_broken_between_words():
     assert list(lines_of("漢字漢字", 5)) == ["漢字", "漢字"]
     assert list(lines_of("[red]abc[/red]", 3)) == ["[re", "d]a", "bc[", "/re", "d]"]
     assert list(lines_of("", 8)) == [""]
-
-
-def test_styles_are_written_where_colours_are():
-    pieces = [("a", "bold red"), (" b", "")]
+    pieces = [("a", "bold red"), (" b", "")]  # styles are written where colours are
     assert list(lines_of(pieces, 8, colour=True)) == ["\x1b[1;31ma\x1b[0m b"]
     assert list(lines_of(pieces, 8)) == ["a b"]
+
+
+WRITTEN = ["naïve 漢字\u3000全角", "\u00a0", "\u0645\u06cc\u200c\u062e", "👩\u200d🔬", "é\u0301", "a\tb\n"]
 
 
 @given(st.text() | st.text(" ab漢\u0301\u200d"), st.integers(4, 30))
@@ -61,30 +52,17 @@ def test_lines_hold_all_of_the_text_and_fit(text, width):
         ("\r\n", "\\r\n"),
         ("\ud800", r"\ud800"),
         ("\U000e0041", r"\U000e0041"),
+        *((text, text) for text in WRITTEN),
     ],
 )
-def test_what_has_no_glyph_is_escaped(text: str, shown: str):
+def test_what_has_no_glyph_is_escaped_and_what_people_write_stays(text: str, shown: str):
     assert printable(text) == shown
-
-
-@pytest.mark.parametrize(
-    "text", ["naïve 漢字\u3000全角", "\u00a0", "\u0645\u06cc\u200c\u062e", "👩\u200d🔬", "é\u0301", "a\tb\n"]
-)
-def test_what_people_write_stays(text: str):
-    assert printable(text) == text
 
 
 @given(st.text())
 def test_nothing_is_left_that_has_no_glyph(text: str):
-    left = {unicodedata.category(char) for char in printable(text, keep="")} & {
-        "Cc",
-        "Cf",
-        "Cn",
-        "Co",
-        "Cs",
-        "Zl",
-        "Zp",
-    }
+    left = {unicodedata.category(char) for char in printable(text, keep="")}
+    left &= {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
     assert left <= ({"Cf"} if set(text) & {"\u200c", "\u200d"} else set())
 
 
@@ -106,3 +84,25 @@ def test_numbers_fit_eight_columns(number, text):
 )
 def test_sizes_have_three_digits(num_bytes: int, said: str):
     assert size(num_bytes) == said
+
+
+JOB = Amounts("bytes", 1_204_000_000, 2_800_000_000, 257_000_000, ("0 rejected", "shards 4 of 11"))
+SAID = "x: 43 % (1.2 of 2.8 GB), 19 s left, 85 MB/s, 21.4M tokens/s, 0 rejected, shards 4 of 11"
+
+
+@pytest.mark.parametrize(
+    ("amounts", "speed", "line"),
+    [
+        (JOB, Speed(85e6, 21.4e6), SAID),
+        (Amounts("bytes", 0, None), Speed(), "x: 0 bytes"),
+        (Amounts("bytes", 5_000_000, None), Speed(900.0), "x: 5 MB, 900 B/s"),
+        (Amounts("bytes", 999, 5_000), Speed(), "x: 19 % (999 bytes of 5 kB)"),
+        (Amounts("bytes", 0, 0), Speed(), "x: 0 bytes"),
+        (Amounts("sections", 3, 14), Speed(0.1), "x: 21 % (3 of 14 sections), 1 min 50 s left"),
+        (Amounts("rows", 3 * 10**6, 4 * 10**6), Speed(5e4), "x: 75 % (3M of 4M rows), 20 s left, 50,000 rows/s"),
+        (Amounts("documents", 1, None), Speed(), "x: 1 document"),
+        (Amounts("bytes", 999_000, 1_000_000), Speed(), "x: 99 % (999 kB of 1 MB)"),
+    ],
+)  # fmt: skip
+def test_a_line_says_what_is_known(amounts, speed, line):
+    assert plain_line("x", amounts, speed) == line
