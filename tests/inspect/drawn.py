@@ -1,7 +1,5 @@
 """What is drawn in tests: a sample of two documents, with everything that a token can be."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import starmap
 from types import SimpleNamespace

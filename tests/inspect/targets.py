@@ -1,7 +1,5 @@
 """Things to look at."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,11 +1,8 @@
 """Ids and texts searched in all documents of a run, and records read again from input files."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,13 +34,10 @@ from tokenloom.run.locking import lock_run
 from tokenloom.run.run import Run
 
 
-def lock_of(folder: Path, web: list[list[int]], code: list[list[int]], more: list[list[int]] | None = None):
-    for name, documents, dtype in (
-        ("web0", web, np.uint16),
-        ("web1", more or [[1]], np.uint16),
-        ("code", code, np.int32),
-    ):
-        write_corpus(folder / name, documents, dtype=dtype)
+def lock_of(folder, web, code, more=None):
+    write_corpus(folder / "web0", web)
+    write_corpus(folder / "web1", more or [[1]])
+    write_corpus(folder / "code", code, dtype=np.int32)
     (folder / "run.toml").write_text(
         'order = 1\nseed = 1\n[sources]\nweb = "web*"\ncode = "code"\n[[stages]]\nsequence_length = 2\nsamples = 9\n'
         "weights = { web = 1, code = 1 }\n"
@@ -80,11 +74,8 @@ def test_a_text_is_found_whatever_stands_around_it(tmp_path):
 
 
 def places(pair, ids, **settings):
-    found = list(places_of_ids(pair, ids, **settings))
-    rows, starts = (
-        [number for each in found for number in getattr(each, name).tolist()] for name in ("rows", "starts")
-    )
-    return list(zip(rows, starts, strict=True))
+    found = places_of_ids(pair, ids, **settings)
+    return [place for each in found for place in zip(each.rows.tolist(), each.starts.tolist(), strict=True)]
 
 
 @pytest.mark.parametrize("mmap", [True, False])
@@ -105,55 +96,38 @@ def test_every_place_is_found_once_however_data_are_cut(tmp_path, rng, at_once, 
             assert places(pair, ids, row=row, start=start, at_once=at_once) == behind
 
 
-def hash_pair(prefix: str, texts: list[str]) -> None:
-    """Writes the hashes of the texts of a pair beside it."""
-    put_hashes(prefix, hash_documents([Texts(texts=texts)], len(texts)))
+def test_texts_are_found_in_all_sources_and_pairs_without_hashes_told(tmp_path):
+    def hash_pair(name, texts):
+        put_hashes(str(tmp_path / name), hash_documents([Texts(texts=texts)], len(texts)))
 
-
-@pytest.fixture
-def lock(tmp_path):
-    return lock_of(tmp_path, *([[1, 2, 3]] * count for count in (3, 2, 2)))
-
-
-def test_texts_are_found_in_all_sources(lock, tmp_path):
-    hash_pair(str(tmp_path / "web0"), ["a", "b", "a"])
-    hash_pair(str(tmp_path / "web1"), ["b\n", "a"])
-    hash_pair(str(tmp_path / "code"), ["x", "a"])
+    lock = lock_of(tmp_path, *([[1, 2, 3]] * count for count in (3, 2, 2)))
+    with pytest.raises(ConfigError, match=r"(?s)^none of 3 pairs has document hashes.*--document-hashes"):
+        find_whole_texts(lock, ["a"])
+    hash_pair("web1", ["b\n", "a"])
+    found, missing = find_whole_texts(lock, ["a"])
+    assert (found, [os.path.basename(name) for name in missing]) == ([(0, 4)], ["web0", "code"])
+    hash_pair("web0", ["a", "b", "a"])
+    hash_pair("code", ["x", "a"])
     assert find_whole_texts(lock, ["a"]) == ([(0, 0), (0, 2), (0, 4), (1, 1)], [])
     assert find_whole_texts(lock, ["b", "b\n", "b"]) == ([(0, 1), (0, 3)], [])
     assert find_whole_texts(lock, ["nothing of all"]) == ([], [])
 
 
-def test_pairs_without_hashes_are_told(lock, tmp_path):
-    with pytest.raises(ConfigError, match=r"(?s)^none of 3 pairs has document hashes.*--document-hashes"):
-        find_whole_texts(lock, ["a"])
-    hash_pair(str(tmp_path / "web1"), ["c", "d"])
-    found, missing = find_whole_texts(lock, ["d"])
-    assert found == [(0, 4)]
-    assert [os.path.basename(name) for name in missing] == ["web0", "code"]
-
-
-LINES = [json.dumps({"text": f"line {number} ü"}, ensure_ascii=False) for number in range(1, 1001)]
-
-
-def written(path, data: bytes, *, unit: str = "line") -> OriginFile:
-    path.write_bytes(data)
+def file_of(path, *, unit="line"):
     status = path.stat()
     return OriginFile(path=str(path), num_bytes=status.st_size, version=str(status.st_mtime_ns), unit=unit)
 
 
 def test_rows_of_tables_are_json(tmp_path):
-    arrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    table = arrow.table({"text": [f"row {number}" for number in range(1, 51)], "n": list(range(50))})
-    parquet.write_table(table, tmp_path / "a.parquet", row_group_size=7)
-    file = written(tmp_path / "a.parquet", (tmp_path / "a.parquet").read_bytes(), unit="row")
+    rows = [{"text": f"row {number}", "n": number - 1} for number in range(1, 51)]
+    file = file_of(write_parquet(tmp_path / "a.parquet", rows, row_group_size=7), unit="row")
     assert json.loads(read_records(file, [30])[30]) == {"text": "row 30", "n": 29}
 
 
 def test_files_that_changed_are_named(tmp_path):
     path = tmp_path / "a.jsonl"
-    file = written(path, b"{}\n")
+    path.write_bytes(b"{}\n")
+    file = file_of(path)
     assert input_problem(file) is None
     os.utime(path, ns=(0, 5))
     assert input_problem(file) == f"`{path}` was replaced or modified since it was tokenized"
