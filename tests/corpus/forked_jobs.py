@@ -7,8 +7,6 @@ The steps are what the interpreter itself announces to audit hooks, from the fir
 fork of this process, which has imported everything and started no thread.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import multiprocessing

@@ -1,7 +1,5 @@
 """Reports of shards that nobody worked on."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

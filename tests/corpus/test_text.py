@@ -1,8 +1,5 @@
-from __future__ import annotations
-
 import base64
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.corpus.jobs import corpus_of, preprocess
 from tests.indexed.pairs import pair_bytes
+from tests.inputs.corpora import COMPRESSIONS, documents, json_lines, parse_slices, write_arrow, write_parquet
 from tests.preprocess.corpus import (
     EOD,
     PAIR_SUFFIXES,
@@ -21,7 +19,6 @@ from tests.preprocess.corpus import (
     documents_of,
     leftovers,
     make_sentencepiece,
-    make_tokenizer,
     sources,
     tokenizer_of,
     write_lines,
@@ -30,11 +27,11 @@ from tests.preprocess.corpus import (
 from tokenloom.errors import InputError, OutputExistsError, StorageError, TokenloomError
 from tokenloom.indexed.manifests import read_manifest
 from tokenloom.indexed.verify import verify_dataset
+from tokenloom.inputs.find import cut_inputs, find_inputs
 from tokenloom.preprocess.settings import CorpusSettings
 from tokenloom.preprocess.text import DocumentPreview, preview_corpus
 from tokenloom.tokenizers.load import recorded_tokenizer
 from tokenloom.tokenizers.plain import ByteTokenizer, NullTokenizer
-from tokenloom.tokenizers.text_tokenizer import Encoded
 
 
 def test_literal_documents_become_literal_tokens(tmp_path: Path, words):
@@ -61,23 +58,21 @@ DOCUMENT = st.one_of(
 )
 
 
-@given(
-    documents=st.lists(DOCUMENT, min_size=1, max_size=30),
-    num_files=st.integers(1, 4),
-    shard_bytes=st.sampled_from([20, 300, 1 << 20]),
-    workers=st.integers(1, 4),
-    block_bytes=st.integers(1, 400),
-    append_eod=st.booleans(),
-    engine=st.sampled_from(["auto", "gigatoken", "tokenizers"]),
-)
+OPTIONS = {"shard_bytes": st.sampled_from([20, 300, 1 << 20]), "num_workers": st.integers(1, 4)}
+OPTIONS |= {"block_bytes": st.integers(1, 400), "append_eod": st.booleans()}
+OPTIONS |= {"engine": st.sampled_from(["auto", "gigatoken", "tokenizers"])}
+
+
+@given(st.lists(DOCUMENT, min_size=1, max_size=30), st.integers(1, 4), st.fixed_dictionaries(OPTIONS))
 def test_bytes_are_those_of_the_builder_whatever_the_files_shards_workers_and_blocks(
-    tmp_path_factory: pytest.TempPathFactory, tokenizer, documents, num_files, append_eod, workers, **options
+    tmp_path_factory, tokenizer, documents, num_files, options
 ):
     folder = tmp_path_factory.mktemp("property")
     paths = corpus_of(folder, documents, num_files=num_files)
-    options |= {"append_eod": append_eod, "num_workers": workers}
     summary = preprocess(paths, folder / "out", tokenizer, **options)
-    expected = build_by_hand(folder / "hand", tokenizer, documents, eod=tokenizer.eod if append_eod else None)
+    expected = build_by_hand(
+        folder / "hand", tokenizer, documents, eod=tokenizer.eod if options["append_eod"] else None
+    )
     assert pair_bytes(folder / "out_text_document") == expected
     assert summary.num_documents == len(documents)
     assert summary.num_tokens * 2 == len(expected[0])
@@ -136,19 +131,14 @@ def test_the_first_bad_line_stops_the_run_and_skipped_lines_are_set_aside(tmp_pa
     assert texts == [line for line, _ in BAD_LINES]
 
 
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        ([], "no documents found: 0 blank lines, 0 bad records"),
-        ([b"", b"", b"  "], "no documents found: 3 blank lines, 0 bad records"),
-        ([b"bad", b""], "no documents found: 1 blank lines, 1 bad records; the first is `.*` line 1: not JSON"),
-    ],
-)
-def test_file_without_documents_is_an_error(tmp_path: Path, words, lines: list[bytes], message: str):
-    path = write_lines(tmp_path / "in.jsonl", lines)
-    with pytest.raises(InputError, match=message):
-        preprocess(path, tmp_path / "out", words, skip_bad_records=True)
-    assert leftovers(tmp_path, path) == []
+def test_file_without_documents_is_an_error(tmp_path: Path, words):
+    first_bad = "1 blank lines, 1 bad records; the first is `.*` line 1: not JSON"
+    cases = [([], "0 blank lines, 0 bad"), ([b"", b"", b"  "], "3 blank lines, 0 bad"), ([b"bad", b""], first_bad)]
+    for lines, message in cases:
+        path = write_lines(tmp_path / "in.jsonl", lines)
+        with pytest.raises(InputError, match=f"no documents found: {message}"):
+            preprocess(path, tmp_path / "out", words, skip_bad_records=True)
+        assert leftovers(tmp_path, path) == []
 
 
 def test_failed_run_leaves_the_earlier_dataset_alone(tmp_path: Path, words):
@@ -185,9 +175,7 @@ def test_a_missing_input_is_an_error_and_a_missing_folder_is_made(tmp_path: Path
     assert (tmp_path / "new" / "folder" / "out_text_document.idx").exists()
 
 
-def test_slow_engine_is_announced_at_once_unless_asked_for(
-    tmp_path: Path, words, tokenizer, caplog: pytest.LogCaptureFixture
-):
+def test_slow_engine_is_announced_at_once_unless_asked_for(tmp_path: Path, words, tokenizer, caplog):
     path = write_lines(tmp_path / "in.jsonl", [GOOD])
     preprocess(path, tmp_path / "out", tokenizer)
     preprocess(path, tmp_path / "out", words, engine="tokenizers", overwrite=True)
@@ -202,8 +190,7 @@ def test_slow_engine_is_announced_at_once_unless_asked_for(
     [
         ({"keys": []}, r"`keys`: must be distinct, at least one, got \(\)"),
         ({"keys": ["a", "a"]}, "`keys`: must be distinct"),
-        ({"num_workers": 0}, "num_workers"),
-        ({"block_bytes": 0}, "block_bytes"),
+        *(({name: 0}, name) for name in ("num_workers", "block_bytes")),
         ({"engine": "quick"}, "`engine`.* 'auto', 'gigatoken', 'tokenizers', .* 'quick'"),
         ({"prepend_bos": True}, "has no configured or well-known token for `bos`"),
     ],
@@ -242,18 +229,16 @@ def test_sentences_are_sequences(tmp_path: Path, keep_newlines: bool):
     summary = preprocess(path, tmp_path / "out", ByteTokenizer(), **options)
     assert leftovers(tmp_path, path) == [f"out_text_sentence.{suffix}" for suffix in PAIR_SUFFIXES]
     found = [[*map(ByteTokenizer().detokenize, rows)] for rows in documents_of(summary.datasets[0].prefix)]
-    assert found == (
-        [["Rain falls.\n", "Snow melts. <eod>"], ["Sun shines. ", "Wind blows.", "Fog<eod>"], [" <eod>"]]
-        if keep_newlines
-        else [["Rain falls.", "Snow melts.<eod>"], ["Sun shines.", "Wind blows.", "Fog<eod>"], []]
-    )
+    kept = [["Rain falls.\n", "Snow melts. <eod>"], ["Sun shines. ", "Wind blows.", "Fog<eod>"], [" <eod>"]]
+    stripped = [["Rain falls.", "Snow melts.<eod>"], ["Sun shines.", "Wind blows.", "Fog<eod>"], []]
+    assert found == (kept if keep_newlines else stripped)
 
 
 class OwnTokenizer(ByteTokenizer):
     def __reduce__(self) -> Any:
         return OwnTokenizer, ()
 
-    def encode_texts(self, texts: Sequence[str]) -> Encoded:
+    def encode_texts(self, texts):
         return super().encode_texts(texts)
 
 
@@ -303,24 +288,15 @@ def previewed(folder, tokenizer, texts, **settings) -> tuple[DocumentPreview, ..
 def test_documents_are_shown_as_they_will_be_stored(tmp_path):
     texts = ["0123456789", ["é", "", "f"], ""]
     long, short, empty = previewed(tmp_path, ByteTokenizer(), texts, prepend_bos=True, append_eod=True)
-    assert long == DocumentPreview(
-        path=str(tmp_path / "in.jsonl"),
-        key="text",
-        text="<bos>0123456789<eod>",
-        first_ids=(257, 48, 49, 50, 51, 52, 53, 54),
-        last_ids=(51, 52, 53, 54, 55, 56, 57, 256),
-        num_tokens=12,
-        num_sequences=1,
-        num_text_bytes=10,
-        is_doubled=False,
-        is_exact=True,
-    )
+    shown = {"path": str(tmp_path / "in.jsonl"), "key": "text", "text": "<bos>0123456789<eod>"}
+    shown |= {"first_ids": (257, *range(48, 55)), "last_ids": (*range(51, 58), 256), "num_tokens": 12}
+    shown |= {"num_sequences": 1, "num_text_bytes": 10, "is_doubled": False, "is_exact": True}
+    assert long == DocumentPreview(**shown)
     assert (short.text, short.num_tokens, short.num_sequences, short.num_text_bytes) == ("<bos>éf<eod>", 5, 2, 3)
     assert (empty.text, empty.num_tokens, empty.first_ids) == ("", 0, ())
 
 
-def test_doubled_tokens_and_lost_characters_are_told(tmp_path):
-    tokenizer = make_tokenizer(byte_level_json())
+def test_doubled_tokens_and_lost_characters_are_told(tmp_path, tokenizer):
     plain, doubled = previewed(tmp_path, tokenizer, ["a", f"a{EOD}"], append_eod=True)
     assert (plain.is_doubled, doubled.is_doubled, doubled.text) == (False, True, f"a{EOD}{EOD}")
     exact, lossy = previewed(tmp_path, make_sentencepiece(), ["two words", "two  words "])
@@ -335,3 +311,77 @@ def test_truncated_input_leaves_nothing(tmp_path: Path, tokenizer, rng: np.rando
     with pytest.raises(InputError, match="data ends too early"):
         preprocess(path, tmp_path / "out", tokenizer, num_workers=2, block_bytes=5000)
     assert leftovers(tmp_path, path) == []
+
+
+TEXTS = [f"document {row} " + "def f(x):\t return é中 " * (row % 9) + EOD * (row % 2) for row in range(400)]
+TEXTS[7] = "x" * 5000
+ROWS = [{"id": number, "text": text, "meta": {"text": text}} for number, text in enumerate(TEXTS)]
+
+
+def write_corpus(folder: Path, name: str) -> Path:
+    path = folder / name
+    if name == "saved":
+        datasets = pytest.importorskip("datasets")
+        datasets.disable_progress_bars()
+        datasets.Dataset.from_list(ROWS).save_to_disk(path)
+        [file] = find_inputs([str(path)]).files
+        return Path(file.path)
+    if name.endswith(".parquet"):
+        return write_parquet(path, ROWS, row_group_size=90)
+    if ".arrow" in name:
+        return write_arrow(path, ROWS, batch_rows=70, stream=name.endswith("s"))
+    suffix = path.suffix if path.suffix in COMPRESSIONS else ""
+    rows = ["text,id", *(f'"{text}",7' for text in TEXTS)]
+    lines = {".txt": TEXTS, ".csv": rows}.get(Path(name.removesuffix(suffix)).suffix)
+    path.write_bytes(COMPRESSIONS[suffix](json_lines(ROWS) if lines is None else "\n".join([*lines, ""]).encode()))
+    return path
+
+
+CASES = [(name, "text") for name in ("a.jsonl.zst", "a.txt", "a.txt.gz", "a.arrow", "a.arrows", "a.csv", "a.csv.gz")]
+CASES += [("a.jsonl", "meta.text"), ("a.parquet", "meta.text")]
+CASES += [pytest.param(f"a.jsonl.{codec}", "text", marks=pytest.mark.slow) for codec in ("gz", "bz2", "xz")]
+CASES += [pytest.param("saved", "text", marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize(("name", "key"), CASES)
+def test_every_format_comes_to_the_same_bytes(tmp_path: Path, tokenizer, name: str, key: str):
+    options = {"append_eod": True, "num_workers": 2, "block_bytes": 3000}
+    preprocess(write_corpus(tmp_path, "a.jsonl"), tmp_path / "lines", tokenizer, **options)
+    path = write_corpus(tmp_path, name)
+    chosen = "text-lines" if ".txt" in name else None
+    summary = preprocess(path, tmp_path / "other", tokenizer, input_format=chosen, keys=[key], **options)
+    assert summary.num_documents == len(TEXTS)
+    assert pair_bytes(tmp_path / f"other_{key}_document") == pair_bytes(tmp_path / "lines_text_document")
+
+
+def test_files_of_text_are_the_same_documents(tmp_path: Path):
+    for number, text in enumerate(TEXTS):
+        (tmp_path / f"{number:04}.txt").write_text(text, encoding="utf-8")
+    shards = cut_inputs(find_inputs([str(tmp_path)], input_format="text-files").files, shard_bytes=2000)
+    assert 1 < len(shards) < len(TEXTS)
+    slices = [slice_ for shard in shards for slice_ in shard]
+    assert documents(parse_slices(slices, block_bytes=100)) == [[text] for text in TEXTS]
+
+
+def test_bad_rows_are_named_and_set_aside_like_lines(tmp_path: Path, tokenizer):
+    write_parquet(tmp_path / "a.parquet", [{"text": "a"}, {"text": None}, {"text": "b"}])
+    with pytest.raises(InputError) as caught:
+        preprocess(tmp_path / "a.parquet", tmp_path / "out", tokenizer, input_format="parquet")
+    reason = "expected a string or an array of strings under 'text', found null"
+    assert caught.value.message == f"`{tmp_path}/a.parquet` row 2: {reason}"
+    assert caught.value.hint.startswith("correct the row, or set `bad_records` to write bad rows")
+    options = {"input_format": "parquet", "skip_bad_records": True}
+    summary = preprocess(tmp_path / "a.parquet", tmp_path / "out", tokenizer, **options)
+    assert (summary.num_documents, summary.num_rejected) == (2, 1)
+    record = f'{{"file": "{tmp_path}/a.parquet", "row": 2, "reason": "{reason}", "text": "{{\\"text\\": null}}"}}\n'
+    assert (tmp_path / "out.rejected.jsonl").read_text() == record
+
+
+def test_a_bad_file_of_text_is_named_and_set_aside_by_its_path(tmp_path: Path, tokenizer):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"caf\xe9")
+    with pytest.raises(InputError) as caught:
+        preprocess(path, tmp_path / "out", tokenizer, input_format="text-files")
+    assert caught.value.message == f"`{path}`: not UTF-8: byte 0xe9 at column 4"
+    with pytest.raises(InputError, match=r"no documents found: .* 1 bad records; the first is `.*a\.txt`: not UTF-8"):
+        preprocess(path, tmp_path / "out", tokenizer, input_format="text-files", skip_bad_records=True)
