@@ -65,10 +65,8 @@ def test_answers_are_found_token_by_token(tmp_path, tokenizer):
         ("prompt", "\n<|im_start|>user\nAgain?<|im_end|>\n<|im_start|>assistant\n"),
         ("answer", f"No.<|im_end|>{EOD}"),
     ]
-    assert [parts[-1] for parts in shown(summary.prefix, tokenizer)[1:]] == [
-        ("answer", f"return 1\n<|im_end|>{EOD}"),
-        ("answer", f"👍🏽 é<|im_end|>{EOD}"),
-    ]
+    lasts = [("answer", f"return 1\n<|im_end|>{EOD}"), ("answer", f"👍🏽 é<|im_end|>{EOD}")]
+    assert [parts[-1] for parts in shown(summary.prefix, tokenizer)[1:]] == lasts
     assert (summary.num_documents, summary.datasets[0].num_sequences, summary.num_rejected) == (3, 3, 0)
     roles = read_roles(IndexedDataset(summary.prefix))
     answers = [stop - start for row in range(3) for start, stop, kind in roles.of(row) if kind is PartKind.answer]
@@ -77,7 +75,6 @@ def test_answers_are_found_token_by_token(tmp_path, tokenizer):
     assert (manifest.options["schema"], manifest.options["chat_template"]["name"]) == ("messages", "chatml")
     assert (summary.dtype, manifest.tokenizer.eod) == ("uint16", SpecialToken(id=tokenizer.eod, text=EOD))
     assert verify_dataset(summary.prefix).problems == ()
-
     for row, talk in enumerate(TALKS):
         text = "\n".join(f"<|im_start|>{turn['role']}\n{turn['content']}<|im_end|>" for turn in talk["messages"])
         assert IndexedDataset(summary.prefix)[row].tolist() == [*tokenizer.tokenize(text), tokenizer.eod]
@@ -87,8 +84,8 @@ def test_a_token_that_reaches_into_the_answer_belongs_to_it(tmp_path, tokenizer)
     newline, indented = tokenizer.tokenize("\n"), tokenizer.tokenize("\n    x")
     assert indented[0] != newline[0]  # the newline before the answer and its spaces are one token
     [parts] = shown(run(tmp_path, tokenizer, [messages("Hi", "    x")]).prefix, tokenizer)
-    assert parts[0] == ("prompt", "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant")
-    assert parts[1] == ("answer", f"\n    x<|im_end|>{EOD}")
+    prompt = ("prompt", "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant")
+    assert parts == [prompt, ("answer", f"\n    x<|im_end|>{EOD}")]
 
 
 def test_an_end_that_is_there_is_not_repeated(tmp_path, tokenizer):
@@ -121,15 +118,11 @@ def test_bad_lines_are_set_aside_with_their_reasons(tmp_path, tokenizer):
     assert records[0]["text"] == "{not json"
 
 
-def test_nothing_but_bad_lines_is_an_error(tmp_path, tokenizer):
+def test_nothing_but_bad_lines_and_settings_that_cannot_be_are_refused(tmp_path, tokenizer):
     with pytest.raises(InputError, match="no conversations found: 0 blank lines, 0 bad records"):
         run(tmp_path, tokenizer, [])
     with pytest.raises(ConfigError, match=r"no schema of messages, .* fits the columns body"):
         run(tmp_path, tokenizer, [{"body": "x"}])
-    assert leftovers(tmp_path, tmp_path / "chat.jsonl") == []
-
-
-def test_settings_that_cannot_be_are_refused(tmp_path, tokenizer):
     with pytest.raises(TokenizerError, match="has no chat template"):
         run(tmp_path, tokenizer, TALKS, chat_template=None)
     with pytest.raises(ConfigError, match=r"`schema`.* 'messages', 'sharegpt', 'alpaca', 'text'"):
@@ -194,29 +187,26 @@ def test_what_has_loss_is_what_the_assistant_says(tmp_path_factory, turns, pad_i
 
 
 PLAIN = "{% for m in messages %}{% if m.content != 'nothing' %}{{ m.content }} {% endif %}{% endfor %}"
-
-
 FAILING = PLAIN + "{% if messages[0].content == 'bad' %}{{ EXPRESSION }}{% endif %}"
 
 
 @pytest.mark.parametrize(
-    ("template", "line", "reason"),
+    ("expression", "turns", "reason"),
     [
-        (PLAIN, messages("nothing", "nothing"), "rendered no text for conversation 1"),
-        (FAILING.replace("EXPRESSION", "1 / 0"), messages("bad", "Ho"), "failed: "),
-        (FAILING.replace("EXPRESSION", "2.0 ** 100000"), messages("bad", "Ho"), "failed: "),
+        ("0", ("nothing", "nothing"), "rendered no text for conversation 1"),
+        ("1 / 0", ("bad", "Ho"), "failed: "),
+        ("2.0 ** 100000", ("bad", "Ho"), "failed: "),
     ],
 )
-def test_a_line_that_is_not_rendered_leaves_its_neighbours_whole(tmp_path, tokenizer, template, line, reason):
-    template = jinja(tmp_path, template)
-    lines = [messages("Hi", "Ho"), line, messages("More", "No")]
+def test_a_line_that_is_not_rendered_leaves_its_neighbours_whole(tmp_path, tokenizer, expression, turns, reason):
+    template = jinja(tmp_path, FAILING.replace("EXPRESSION", expression))
+    lines = [messages("Hi", "Ho"), messages(*turns), messages("More", "No")]
     with pytest.raises(InputError, match=rf"line 2: .*template\.jinja {reason}"):
         run(tmp_path, tokenizer, lines, chat_template=template)
     summary = run(tmp_path, tokenizer, lines, chat_template=template, skip_bad_lines=True)
-    assert shown(summary.prefix, tokenizer) == [
-        [("prompt", "Hi "), ("answer", f"Ho {EOD}")],
-        [("prompt", "More"), ("answer", f" No {EOD}")],
-    ]
+    first, last = shown(summary.prefix, tokenizer)
+    assert first == [("prompt", "Hi "), ("answer", f"Ho {EOD}")]
+    assert last == [("prompt", "More"), ("answer", f" No {EOD}")]
     assert summary.num_rejected == 1
 
 
@@ -231,21 +221,19 @@ def test_a_conversation_without_tokens_is_a_bad_record(tmp_path):
 
 
 def test_records_that_are_too_long_are_bad_ones(tmp_path, tokenizer):
+    def done(lines, **options):
+        summary = run(tmp_path, tokenizer, lines, skip_bad_lines=True, **options)
+        return read_manifest(summary.prefix).options["schema"], summary.num_documents, summary.num_rejected
+
     long = messages("Hi", "x" * 300)
-    reason = "longer than 300 bytes"
-    with pytest.raises(InputError, match=f"`{tmp_path}/chat.jsonl` line 2: {reason}"):
+    with pytest.raises(InputError, match=f"`{tmp_path}/chat.jsonl` line 2: longer than 300 bytes"):
         run(tmp_path, tokenizer, [TALKS[0], long], max_record_bytes=300)
-    summary = run(tmp_path, tokenizer, [TALKS[0], long, TALKS[1]], max_record_bytes=300, skip_bad_lines=True)
-    assert (summary.num_documents, summary.num_rejected) == (2, 1)
+    assert done([TALKS[0], long, TALKS[1]], max_record_bytes=300) == ("messages", 2, 1)
     chat = {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Ho"}]}
-    summary = run(tmp_path, tokenizer, [long, chat], max_record_bytes=300, skip_bad_lines=True)
-    schema = read_manifest(summary.prefix).options["schema"]
-    assert (schema, summary.num_documents, summary.num_rejected) == ("sharegpt", 1, 1)
-    assert run(tmp_path, tokenizer, [TALKS[0], long]).num_documents == 2
+    assert done([long, chat], max_record_bytes=300) == ("sharegpt", 1, 1)
+    assert done([TALKS[0], long]) == ("messages", 2, 0)
     lines = [TALKS[0]] * 10 + [{"text": "plain"}] * 10  # the first record decides the schema of all shards
-    summary = run(tmp_path, tokenizer, lines, shard_bytes=100, skip_bad_lines=True)
-    schema = read_manifest(summary.prefix).options["schema"]
-    assert (schema, summary.num_documents, summary.num_rejected) == ("messages", 10, 10)
+    assert done(lines, shard_bytes=100) == ("messages", 10, 10)
 
 
 @pytest.mark.parametrize("name", ["max_record_bytes", "memory_bytes", "max_window_bytes"])

@@ -16,7 +16,7 @@ from tests.corpus.jobs import (
 from tests.corpus.records import BYTES, check, located, origins_of, texts_of
 from tests.indexed.columns import read_hashes
 from tests.inputs.corpora import COMPRESSIONS, json_lines, write_arrow, write_parquet
-from tests.preprocess.corpus import EOD, byte_level_json, leftovers, make_tokenizer, write_lines
+from tests.preprocess.corpus import EOD, leftovers, write_lines
 
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import item_to_image
@@ -36,14 +36,9 @@ def test_blank_lines_and_bad_records_are_counted(tmp_path: Path):
     expected = [(str(one), 2), (str(one), 5), (str(one), 6), (str(three), 1), (str(three), 2)]
     assert located(prefix) == expected
     assert texts_of(prefix) == ["a", "b", "", "c", "de"]
-    origins = origins_of(prefix)
-    assert [(file.path, file.unit, file.num_records) for file in origins.files] == [
-        (str(one), "line", 6),
-        (str(two), "line", 2),
-        (str(three), "line", 4),
-    ]
-    assert [file.num_bytes for file in origins.files] == [path.stat().st_size for path in (one, two, three)]
-    assert [file.version for file in origins.files] == [str(path.stat().st_mtime_ns) for path in (one, two, three)]
+    for file, path, num_records in zip(origins_of(prefix).files, (one, two, three), (6, 2, 4), strict=True):
+        assert (file.path, file.unit, file.num_records) == (str(path), "line", num_records)
+        assert (file.num_bytes, file.version) == (path.stat().st_size, str(path.stat().st_mtime_ns))
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.txt", "a.parquet", "a.arrows"])
@@ -105,7 +100,6 @@ def test_splits_share_the_documents_out(tmp_path: Path, shard_bytes: int, drops:
         places = check(f"{tmp_path}/out_{split}_text_document")
         assert places == sorted(places)
         hashes = read_hashes(f"{tmp_path}/out_{split}_text_document")
-        assert hashes is not None
         texts = texts_of(f"{tmp_path}/out_{split}_text_document")
         assert np.array_equal(hashes, np.stack([hash_of_text(text) for text in texts]))
         assert (split_of(hashes, seed=0, shares=[*shares.values()]) == index).all()
@@ -122,7 +116,6 @@ def test_all_keys_share_origins_and_each_has_hashes_of_its_own_texts(tmp_path: P
         assert located(prefix) == [(str(path), line) for line in (1, 3, 5)]
         assert texts_of(prefix) == texts
         hashes = read_hashes(prefix)
-        assert hashes is not None
         found = [(hashes[number] == hash_of_text(text)).all() for number, text in enumerate(texts)]
         assert found == [True, key == "a", True]  # a document of two texts is no text
 
@@ -140,9 +133,7 @@ def test_a_pair_per_file_and_standard_input(tmp_path: Path):
     assert located(f"{tmp_path}/out_text_document") == [("-", 1), ("-", 3)]
 
 
-def test_records_of_conversations(tmp_path: Path):
-    tokenizer = make_tokenizer(byte_level_json())
-
+def test_records_of_conversations(tmp_path: Path, tokenizer):
     two = {"messages": [*({"role": "system", "content": "s"}, *messages("Hi", "Ho")["messages"]) * 2]}
     lines = [messages("a", "b"), b"", b"bad", two, messages("c"), messages("d", "e")]
     path = write_lines(tmp_path / "chat.jsonl", lines)
@@ -151,7 +142,6 @@ def test_records_of_conversations(tmp_path: Path):
         preprocess_chat(path, tmp_path / "out", tokenizer, skip_bad_lines=True, num_processes=1, **options)
         assert located(tmp_path / "out") == [(str(path), line) for line in (1, 4, 6)]
         dataset, hashes = IndexedDataset(str(tmp_path / "out")), read_hashes(str(tmp_path / "out"))
-        assert hashes is not None
         first = tokenizer.detokenize(dataset[0].tolist()).removesuffix(EOD)
         assert "user\na" in first
         assert (hashes[0] == hash_of_text(first)).all()
@@ -164,10 +154,8 @@ def test_records_of_texts_with_images_and_pairs_of_a_folder(tmp_path: Path):
         (tmp_path / "pairs" / f"{number}.jpg").write_bytes(b"image %d" % number)
         if number != 4:
             (tmp_path / "pairs" / f"{number}.txt").write_text(f"text {number}")
-    lines = [
-        b"" if number == 2 else b"bad" if number == 5 else {"text": f"text {number}", "image": f"pairs/{number}.jpg"}
-        for number in range(9)
-    ]
+    lines: list[object] = [{"text": f"text {number}", "image": f"pairs/{number}.jpg"} for number in range(9)]
+    lines[2], lines[5] = b"", b"bad"
     write_lines(tmp_path / "pairs.jsonl", lines)
     (tmp_path / "out").mkdir()
     for name, unit, skipped in (("pairs.jsonl", "line", (2, 5)), ("pairs", "pair", (4,))):
@@ -176,7 +164,6 @@ def test_records_of_texts_with_images_and_pairs_of_a_folder(tmp_path: Path):
             preprocess_multimodal(tmp_path / name, tmp_path / "out" / "p", BYTES, skip_bad_lines=True, **options)
             dataset = IndexedDataset(str(tmp_path / "out" / "p"), multimodal=True)
             hashes = read_hashes(str(tmp_path / "out" / "p"))
-            assert hashes is not None
             places = located(tmp_path / "out" / "p")
             assert [record for _, record in places] == [number + 1 for number in range(9) if number not in skipped]
             [file] = origins_of(tmp_path / "out" / "p").files
@@ -188,13 +175,11 @@ def test_records_of_texts_with_images_and_pairs_of_a_folder(tmp_path: Path):
 
 
 def mixed(folder: Path) -> list[Path]:
-    rows = [b"" if line % 5 == 0 else b"bad" if line % 11 == 0 else line for line in range(60)]
-    return [
-        write_lines(
-            folder / f"part-{number}.jsonl", [{"text": f"{number} {row}"} if type(row) is int else row for row in rows]
-        )
-        for number in range(3)
-    ]
+    def line(number: int, row: int) -> object:
+        return b"" if row % 5 == 0 else b"bad" if row % 11 == 0 else {"text": f"{number} {row}"}
+
+    files = [[line(number, row) for row in range(60)] for number in range(3)]
+    return [write_lines(folder / f"part-{number}.jsonl", lines) for number, lines in enumerate(files)]
 
 
 OPTIONS: dict[str, Any] = {"shard_bytes": 300, "skip_bad_records": True, "document_hashes": True}

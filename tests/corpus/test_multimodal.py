@@ -39,10 +39,8 @@ def run(folder, name="pairs.jsonl", **options):
 def contents(folder):
     dataset = IndexedDataset(str(folder / "out" / "p"), multimodal=True)
     assert dataset.sequence_modes.tolist() == [0, 1] * dataset.num_documents
-    return [
-        (dataset[2 * document][0].tolist(), item_to_image(dataset[2 * document + 1][0]))
-        for document in range(dataset.num_documents)
-    ]
+    sequences = [tokens for tokens, _ in dataset]
+    return [(text.tolist(), item_to_image(image)) for text, image in zip(sequences[::2], sequences[1::2], strict=True)]
 
 
 def test_a_document_is_a_text_and_an_image(folder):
