@@ -14,20 +14,13 @@ from tests.faults import dies_at
 from tests.indexed.pairs import FIRST, INTEGERS, SECOND, corpora, pair_bytes, read_pair, write_pair, write_two_pairs
 from tests.support import equal_samples, few_examples, make_config, make_dataset, random_documents, write_corpus
 
-from tokenloom import (
-    BlendedMegatronDatasetBuilder,
-    GPTDataset,
-    IndexedDataset,
-    IndexedDatasetBuilder,
-    build_catalogue,
-    merge_datasets,
-    parse_blend,
-    verify_dataset,
-)
+from tokenloom import BlendedMegatronDatasetBuilder, GPTDataset, IndexedDataset, IndexedDatasetBuilder, parse_blend
 from tokenloom.errors import ChangedFileError, ConfigError, DatasetFormatError, StorageError
 from tokenloom.indexed.dataset import dataset_identity
 from tokenloom.indexed.joined import JoinedPairs, PairToJoin
 from tokenloom.indexed.prefixes import expand_prefixes, prefixes_in, sequence_counts
+from tokenloom.indexed.verify import verify_dataset
+from tokenloom.indexed.writing.concatenate import build_catalogue, merge_datasets
 
 PAGE = 65536
 

@@ -8,23 +8,11 @@ import pytest
 from tests.indexed.origins import add_hashes, add_origins, hashes_beside, origins_beside
 from tests.object_store.proxy import Faults
 from tests.object_store.server import ACCESS_KEY, REGION, SECRET_KEY
-from tests.support import equal_samples, make_config, make_dataset, random_documents, write_corpus
+from tests.support import equal_samples, make_dataset, random_documents, write_corpus
 
-from tokenloom import (
-    BlockShuffle,
-    ConfigError,
-    DatasetFormatError,
-    DatasetNotFoundError,
-    GPTDataset,
-    IndexedDataset,
-    IndexedDatasetBuilder,
-    ReplacedObjectError,
-    Split,
-    build_catalogue,
-    build_dataloader,
-    merge_datasets,
-    parse_blend,
-)
+from tokenloom import BlockShuffle, IndexedDataset, IndexedDatasetBuilder, build_dataloader, parse_blend
+from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, ReplacedObjectError
+from tokenloom.indexed.writing.concatenate import build_catalogue, merge_datasets
 from tokenloom.storage.resolve import objects_below
 
 
@@ -45,11 +33,11 @@ def test_sequences_are_those_of_the_local_pair(local, remote):
     assert (len(there), there.num_documents, there.dtype) == (len(here), here.num_documents, here.dtype)
     assert [there[row].tolist() for row in range(len(there))] == [here[row].tolist() for row in range(len(here))]
     assert [part.tolist() for part in there[3:9]] == [part.tolist() for part in here[3:9]]
-    rows, starts = np.array([5, 1, 5, 2]), np.array([0, 0, 0, 0])
-    lengths = here.sequence_lengths[rows].astype(np.int64)
-    assert there.gather(rows, starts, lengths).tolist() == here.gather(rows, starts, lengths).tolist()
-    there.will_need(rows, starts, lengths)
-    assert there.gather(rows, starts, lengths).tolist() == here.gather(rows, starts, lengths).tolist()
+    rows = np.array([5, 1, 5, 2])
+    spans = rows, rows * 0, here.sequence_lengths[rows].astype(np.int64)
+    assert there.gather(*spans).tolist() == here.gather(*spans).tolist()
+    there.will_need(*spans)
+    assert there.gather(*spans).tolist() == here.gather(*spans).tolist()
     assert pickle.loads(pickle.dumps(there))[4].tolist() == here[4].tolist()
     assert there.statistics() == here.statistics()
     assert (there.remote_paths, here.remote_paths) == ([f"{remote}.bin"], [])
@@ -133,22 +121,12 @@ def test_blends_name_pairs_folders_and_globs(bucket, local, remote):
 @pytest.mark.slow
 def test_profiles_of_multi_storage_client(bucket, local, remote, tmp_path, monkeypatch):
     profile = f"profile-{bucket.name}"  # the library keeps what it knows of a name
-    config = {
-        "profiles": {
-            profile: {
-                "storage_provider": {
-                    "type": "s3",
-                    "options": {"base_path": bucket.name, "endpoint_url": bucket.proxy.endpoint, "region_name": REGION},
-                },
-                "credentials_provider": {
-                    "type": "S3Credentials",
-                    "options": {"access_key": ACCESS_KEY, "secret_key": SECRET_KEY},
-                },
-            }
-        }
-    }
+    options = {"base_path": bucket.name, "endpoint_url": bucket.proxy.endpoint, "region_name": REGION}
+    keys = {"access_key": ACCESS_KEY, "secret_key": SECRET_KEY}
+    config = {"storage_provider": {"type": "s3", "options": options}}
+    config["credentials_provider"] = {"type": "S3Credentials", "options": keys}
     path = tmp_path / "msc.json"
-    path.write_text(json.dumps(config))
+    path.write_text(json.dumps({"profiles": {profile: config}}))
     monkeypatch.setenv("MSC_CONFIG", str(path))
     address = f"msc://{profile}/data/corpus"
     with warnings.catch_warnings():
@@ -164,18 +142,15 @@ def test_profiles_of_multi_storage_client(bucket, local, remote, tmp_path, monke
 def test_origins_and_hashes_come_from_a_bucket_and_go_there(bucket, tmp_path, local):
     add_origins(local)
     hashes = add_hashes(local)
-    remote, bare = (
-        bucket.put_pair(local, "data/with"),
-        bucket.put_pair(write_corpus(tmp_path / "b", [[1, 2]]), "data/b"),
-    )
+    remote = bucket.put_pair(local, "data/with")
+    bare = bucket.put_pair(write_corpus(tmp_path / "b", [[1, 2]]), "data/b")
     assert origins_beside(remote) == origins_beside(local)
     assert hashes_beside(remote) == hashes
     merged = merge_datasets([remote, bare], bucket.url("out/all"))
     assert origins_beside(merged.path_prefix) == [*origins_beside(local), None]
     assert hashes_beside(merged.path_prefix) is None
-    assert sorted(objects_below(bucket.url("out"))) == [
-        f"{merged.path_prefix}.{suffix}" for suffix in ("bin", "columns.json", "idx", "origins.npy")
-    ]
+    suffixes = ("bin", "columns.json", "idx", "origins.npy")
+    assert sorted(objects_below(bucket.url("out"))) == [f"{merged.path_prefix}.{suffix}" for suffix in suffixes]
     assert hashes_beside(merge_datasets([remote, remote], f"{tmp_path}/twice").path_prefix) == hashes * 2
     merge_datasets([bare], bucket.url("out/all"), overwrite=True)
     assert sorted(objects_below(bucket.url("out"))) == [f"{merged.path_prefix}.{suffix}" for suffix in ("bin", "idx")]
@@ -183,10 +158,8 @@ def test_origins_and_hashes_come_from_a_bucket_and_go_there(bucket, tmp_path, lo
 
 @pytest.fixture
 def pairs(tmp_path, rng):
-    return [
-        write_corpus(tmp_path / f"{number}", random_documents(rng, count=30, longest=500, vocab_size=1000))
-        for number in range(3)
-    ]
+    drawn = [random_documents(rng, count=30, longest=500, vocab_size=1000) for _ in range(3)]
+    return [write_corpus(tmp_path / f"{number}", documents) for number, documents in enumerate(drawn)]
 
 
 @pytest.fixture
@@ -202,11 +175,11 @@ def merged(tmp_path, pairs):
 def assert_equal(dataset, expected):
     assert [row.tolist() for row in dataset[:]] == [row.tolist() for row in expected[:]]
     rows = np.array([5, 61, 5, 88, 30, 29])
-    lengths = expected.sequence_lengths[rows].astype(np.int64)
-    assert dataset.gather(rows, rows * 0, lengths).tolist() == expected.gather(rows, rows * 0, lengths).tolist()
+    spans = rows, rows * 0, expected.sequence_lengths[rows].astype(np.int64)
+    assert dataset.gather(*spans).tolist() == expected.gather(*spans).tolist()
     for block_bytes in (None, 1000):
-        dataset.will_need(rows, rows * 0, lengths, block_bytes=block_bytes)
-        assert dataset.gather(rows, rows * 0, lengths).tolist() == expected.gather(rows, rows * 0, lengths).tolist()
+        dataset.will_need(*spans, block_bytes=block_bytes)
+        assert dataset.gather(*spans).tolist() == expected.gather(*spans).tolist()
 
 
 @pytest.mark.slow
@@ -230,9 +203,7 @@ def test_samples_are_those_of_the_local_merge(bucket, tmp_path, remotes, merged,
     options = {"sequence_length": 64, "path_to_cache": str(tmp_path / "cache")}
     if shuffled_by_block:
         options["block_shuffle"] = BlockShuffle(block_bytes=2000, window_blocks=3)
-    found = GPTDataset(
-        IndexedDataset(prefix), prefix, np.arange(90, dtype=np.int32), 60, Split.train, make_config(prefix, **options)
-    )
+    found = make_dataset(prefix, num_samples=60, **options)
     expected = make_dataset(merged.path_prefix, num_samples=60, **options)
     positions = [[0, 5, 3, 17], [1, 2, 9, 40]]
     if not shuffled_by_block:  # blocks end where pairs end
