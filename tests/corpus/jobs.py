@@ -1,6 +1,6 @@
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
@@ -16,12 +16,7 @@ from tokenloom.preprocess.text import preprocess_corpus
 
 
 def preprocess(
-    inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    prefix: str | os.PathLike[str],
-    tokenizer: Any,
-    *,
-    skip_bad_records: bool = False,
-    **options: Any,
+    inputs: Any, prefix: Any, tokenizer: Any, *, skip_bad_records: bool = False, **options: Any
 ) -> CorpusSummary:
     """Calls `preprocess_corpus`, with its settings among the options; in this process unless told otherwise."""
     options.setdefault("num_processes", 1)

@@ -124,9 +124,8 @@ def test_the_first_bad_line_stops_the_run_and_skipped_lines_are_set_aside(tmp_pa
     assert (summary.num_documents, summary.num_blank_lines, summary.num_rejected) == (2, 1, len(BAD_LINES))
     assert summary.rejected_paths == (str(tmp_path / "out.rejected.jsonl"),)
     records = [json.loads(line) for line in Path(*summary.rejected_paths).read_text("utf-8").splitlines()]
-    assert [(record["file"], record["line"], record["reason"]) for record in records] == [
-        (str(path), number, reason) for number, (_, reason) in enumerate(BAD_LINES, 3)
-    ]
+    expected = [(str(path), number, reason) for number, (_, reason) in enumerate(BAD_LINES, 3)]
+    assert [(record["file"], record["line"], record["reason"]) for record in records] == expected
     texts = [record["text"].encode() if "text" in record else base64.b64decode(record["base64"]) for record in records]
     assert texts == [line for line, _ in BAD_LINES]
 

@@ -166,6 +166,8 @@ def test_columns_of_another_pair_are_refused(prefix, tmp_path):
             shutil.copyfile(f"{prefix}.{suffix}", f"{other}.{suffix}")
         with pytest.raises(DatasetFormatError, match=rf"{name}.*`: belongs to another pair"):
             open_column(IndexedDataset(other), "x")
+    with pytest.raises(DatasetNotFoundError):
+        read_origins(str(tmp_path / "none"))
     os.unlink(f"{prefix}.columns.json")
     with pytest.raises(DatasetNotFoundError, match=r"pair\.columns\.json` does not describe `.*pair\.x\.npy`"):
         open_column(IndexedDataset(prefix), "x")
@@ -223,9 +225,8 @@ def test_rows_are_written_in_any_order_by_any_process_until_all_are_there(prefix
     with scattered() as column:
         column.write(2, rows[5:], offset=1)
         column.write(0, rows[1:3], offset=1)
-        with pytest.raises(
-            ConfigError, match="`teacher`: 3 tokens lack a row; the first gap is at token 0 of document 0"
-        ):
+        gap = "`teacher`: 3 tokens lack a row; the first gap is at token 0 of document 0"
+        with pytest.raises(ConfigError, match=gap):
             column.finish()
         for wrong, offset in ((rows[:2], 1), (rows[:3], 0), (rows[:1], -1)):
             with pytest.raises(ConfigError, match=rf"tokens \[{offset}, .*\) of sequence 2 do not exist"):

@@ -108,10 +108,9 @@ def test_a_foreign_header_is_named(tmp_path, offset, layout, value, expected):
 def test_wrong_counts_do_not_fit_the_idx_file(tmp_path, field, count):
     sequences, boundaries = (count, 3) if field == "sequences" else (3, count)
     found = message_of(tmp_path, with_field(18 if field == "sequences" else 26, "<Q", count))
-    needed = (
-        f"{34 + 12 * sequences + 8 * boundaries} bytes for {sequences} sequences and {boundaries} document boundaries"
-    )
-    assert found == f"`corpus.idx`: expected {needed}, found 94"
+    num_bytes = 34 + 12 * sequences + 8 * boundaries
+    counts = f"{sequences} sequences and {boundaries} document boundaries"
+    assert found == f"`corpus.idx`: expected {num_bytes} bytes for {counts}, found 94"
 
 
 @pytest.mark.parametrize(("row", "value"), [(0, 1), (0, -1), (2, 2), (2, 4), (2, -(2**63)), (2, 2**63 - 1)])

@@ -41,14 +41,18 @@ class Raised(IndexedDataset):
         return super().get(idx, offset, length) + 1
 
 
-class Wrapper:
-    """What is not changed comes from the dataset within, `gather` too."""
+class Passing:
+    """What is not changed comes from the object within."""
 
     def __init__(self, inner):
         self.inner = inner
 
     def __getattr__(self, name):
         return getattr(self.inner, name)
+
+
+class Wrapper(Passing):
+    """Passes `gather` on, too."""
 
     def __len__(self):
         return len(self.inner)
@@ -93,13 +97,7 @@ def test_get_is_asked_wherever_it_is_overridden(prefix, tmp_path, mmap):
 
 
 def test_a_reader_of_a_users_own_is_asked(prefix):
-    class Reader:
-        def __init__(self, inner):
-            self.inner = inner
-
-        def __getattr__(self, name):
-            return getattr(self.inner, name)
-
+    class Reader(Passing):
         def read(self, offset, length):
             return self.inner.read(offset, length) * 0
 
@@ -115,18 +113,18 @@ def test_a_reader_of_a_users_own_is_asked(prefix):
 
 
 def test_lengths_of_a_users_own_are_not_passed_by(prefix):
-    class Halved(IndexedDataset):
-        @property
-        def sequence_lengths(self):
-            return super().sequence_lengths // 2
+    class Scaled(IndexedDataset):
+        factor = 0.5
 
-    class Doubled(IndexedDataset):
         @property
         def sequence_lengths(self):
-            return super().sequence_lengths * 2
+            return (super().sequence_lengths * self.factor).astype(np.int32)
+
+    class Doubled(Scaled):
+        factor = 2
 
     halves = [document[: len(document) // 2] for document in DOCUMENTS]
-    assert_same_as(samples_of(Halved(prefix)), samples_of(Lists(halves)))
+    assert_same_as(samples_of(Scaled(prefix)), samples_of(Lists(halves)))
     with pytest.raises(Exception, match="out of range: it has"):
         samples_of(Doubled(prefix)).batch(range(8))
 
@@ -135,14 +133,8 @@ def test_whole_sequences_are_asked_for_by_number(tmp_path):
     sentences = [[[10, 11], [12, 13, 14], [15]], [[20, 21]], [[30, 31], [32], [33], [34, 35, 36]]]
     prefix = write_sentences(tmp_path / "a", sentences)
     raised = write_sentences(tmp_path / "b", [[[token + 1 for token in each] for each in one] for one in sentences])
-    config = BERTMaskedWordPieceDatasetConfig(
-        **MASKING,
-        classification_head=False,
-        blend=([prefix], None),
-        split="1",
-        sequence_length=12,
-        tokenizer=StandInWordPieces(),
-    )
+    settings = {"classification_head": False, "blend": ([prefix], None), "split": "1", "sequence_length": 12}
+    config = BERTMaskedWordPieceDatasetConfig(**MASKING, **settings, tokenizer=StandInWordPieces())
 
     def make(source):
         return BERTMaskedWordPieceDataset(source, source.path_prefix, np.arange(3), None, Split.train, config)
@@ -179,15 +171,13 @@ def test_what_cannot_be_asked_is_refused(prefix):
         def __getitem__(self, idx):
             return super().__getitem__(idx) + 1
 
-    with pytest.raises(
-        ConfigError, match=r"^`Items` overrides `__getitem__`, which tokenloom does not call\nhint: over"
-    ):
+    overrides = "^`Items` overrides `__getitem__`, which tokenloom does not call\nhint: over"
+    with pytest.raises(ConfigError, match=overrides):
         samples_of(Items(prefix))
     short = Lists(DOCUMENTS)
     short.get = lambda idx, offset=0, length=None: np.array([1])
-    with pytest.raises(
-        DatasetFormatError, match=r"tokens of sequence \d starting at token \d+, found shape \[1\] from Lists"
-    ):
+    found = r"tokens of sequence \d starting at token \d+, found shape \[1\] from Lists"
+    with pytest.raises(DatasetFormatError, match=found):
         samples_of(short).batch(range(8))
     nothing = Lists(DOCUMENTS)
     nothing.__class__ = type("Nothing", (), {"__len__": Lists.__len__})

@@ -32,16 +32,7 @@ def span(number: int, start: int, stop: int, *, slot: int, source: str = "web", 
     return ShownSpan(source=source, document=number, start=start, stop=stop, slot=slot, **settings)
 
 
-def shown(
-    texts: Sequence[str],
-    *,
-    spans: Sequence[ShownSpan] = (),
-    spans_of: Sequence[int | None] | None = None,
-    kinds: Sequence[str] | None = None,
-    parts: Sequence[str] | None = None,
-    loss: Sequence[bool] | None = None,
-    **changes: object,
-) -> Shown:
+def shown(texts, *, spans=(), spans_of=None, kinds=None, parts=None, loss=None, **changes) -> Shown:
     """Returns tokens with ids from 100 on; by default text of the one span that there is, if there is one."""
     size = len(texts)
     columns = (

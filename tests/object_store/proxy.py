@@ -1,6 +1,7 @@
 import asyncio
 import random
 import threading
+from asyncio import StreamReader, StreamWriter
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Self
@@ -10,6 +11,7 @@ from tests.object_store.server import reserved_port
 KINDS = ("reset", "truncate", "500", "503", "slow_first_byte")
 
 _EXPECT = b"expect: 100-continue"
+_Streams = tuple[StreamReader, StreamWriter]
 
 
 @dataclass
@@ -42,7 +44,7 @@ class FaultProxy:
         self._ready = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self._connections: set[asyncio.StreamWriter] = set()
+        self._connections: set[StreamWriter] = set()
         self._reserved = reserved_port()
         self.port: int = self._reserved.getsockname()[1]
 
@@ -85,8 +87,8 @@ class FaultProxy:
         self._loop.run_until_complete(asyncio.sleep(0.01))
         self._loop.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        upstream: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+    async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
+        upstream: _Streams | None = None
         self._connections.add(writer)
         try:
             while head := await _read_head(reader):
@@ -107,13 +109,7 @@ class FaultProxy:
             if upstream is not None:
                 upstream[1].close()
 
-    async def _exchange(
-        self,
-        head: bytes,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        upstream: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-    ) -> bool:
+    async def _exchange(self, head: bytes, reader: StreamReader, writer: StreamWriter, upstream: _Streams) -> bool:
         """Forwards one request and its response; returns whether the connection lives on."""
         faults = self.faults
         method = head.split(b" ", 1)[0].decode()
@@ -133,11 +129,8 @@ class FaultProxy:
             return False
         if fault in ("500", "503"):
             text = b"<?xml version='1.0'?><Error><Code>InternalError</Code><Message>try again</Message></Error>"
-            writer.write(
-                f"HTTP/1.1 {fault} Injected\r\nContent-Type: application/xml\r\n"
-                f"Content-Length: {len(text)}\r\n\r\n".encode()
-                + text
-            )
+            lines = [f"HTTP/1.1 {fault} Injected", "Content-Type: application/xml", f"Content-Length: {len(text)}"]
+            writer.write("\r\n".join([*lines, "", ""]).encode() + text)
             await writer.drain()
             return True
         upstream[1].write(head + body)
@@ -181,7 +174,7 @@ class FaultProxy:
         return None
 
 
-async def _read_head(reader: asyncio.StreamReader) -> bytes:
+async def _read_head(reader: StreamReader) -> bytes:
     """Returns the lines up to the empty one, or nothing at the end of the connection."""
     try:
         return await reader.readuntil(b"\r\n\r\n")
@@ -189,12 +182,12 @@ async def _read_head(reader: asyncio.StreamReader) -> bytes:
         return b""
 
 
-async def _read_body(head: bytes, reader: asyncio.StreamReader) -> bytes:
+async def _read_body(head: bytes, reader: StreamReader) -> bytes:
     length = _content_length(head)
     return await reader.readexactly(length) if length else b""
 
 
-async def _forward_chunks(source: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _forward_chunks(source: StreamReader, writer: StreamWriter) -> None:
     length = -1
     while length:
         line = await source.readuntil(b"\r\n")

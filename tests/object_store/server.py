@@ -49,13 +49,8 @@ class S3Server:
     def boto3(self) -> Any:
         import boto3
 
-        return boto3.client(
-            "s3",
-            endpoint_url=self.endpoint,
-            aws_access_key_id=ACCESS_KEY,
-            aws_secret_access_key=SECRET_KEY,
-            region_name=REGION,
-        )
+        keys = {"aws_access_key_id": ACCESS_KEY, "aws_secret_access_key": SECRET_KEY}
+        return boto3.client("s3", endpoint_url=self.endpoint, region_name=REGION, **keys)
 
     @property
     def port(self) -> int:
@@ -70,12 +65,10 @@ class S3Server:
             self._configure()
             scripts = Path(sys.executable).parent
             for name in _SERVICES:
+                command = [str(scripts / f"swift-{name}-server"), str(self._folder / f"{name}.conf")]
                 with open(self._folder / f"{name}.log", "wb") as log:
-                    command = [str(scripts / f"swift-{name}-server"), str(self._folder / f"{name}.conf")]
-                    process = subprocess.Popen(
-                        command, stdout=log, stderr=subprocess.STDOUT, preexec_fn=_end_with_parent
-                    )
-                    self._processes.append(process)
+                    output = {"stdout": log, "stderr": subprocess.STDOUT}
+                    self._processes.append(subprocess.Popen(command, preexec_fn=_end_with_parent, **output))
             self._wait()
         except BaseException:
             self.stop()
@@ -161,13 +154,7 @@ def reserved_port() -> socket.socket:
 
 
 def aws_environment(endpoint: str, *, secret: str = SECRET_KEY) -> dict[str, str]:
-    return {
-        "AWS_ACCESS_KEY_ID": ACCESS_KEY,
-        "AWS_SECRET_ACCESS_KEY": secret,
-        "AWS_REGION": REGION,
-        "AWS_DEFAULT_REGION": REGION,
-        "AWS_ENDPOINT_URL": endpoint,
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "AWS_CONFIG_FILE": os.devnull,
-        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-    }
+    keys = {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": secret}
+    place = {"AWS_REGION": REGION, "AWS_DEFAULT_REGION": REGION, "AWS_ENDPOINT_URL": endpoint}
+    nothing_else = {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
+    return keys | place | nothing_else | {"AWS_EC2_METADATA_DISABLED": "true"}

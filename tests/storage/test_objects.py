@@ -166,9 +166,8 @@ def test_a_replaced_object_is_an_error_and_never_a_mixture(bucket, remote, data,
 def test_wrong_credentials_missing_buckets_and_missing_keys_are_told_at_once(bucket, remote, monkeypatch):
     with pytest.raises(MissingObjectError) as missing:
         RemoteFile(bucket.url("some/other"), SETTINGS)
-    assert str(missing.value) == (
-        f"no object `{bucket.url('some/other')}`\nhint: check the names of bucket and object, and the endpoint"
-    )
+    hint = "hint: check the names of bucket and object, and the endpoint"
+    assert str(missing.value) == f"no object `{bucket.url('some/other')}`\n{hint}"
     with pytest.raises(MissingObjectError, match="no object `s3://no-such-bucket/key`"):
         RemoteFile("s3://no-such-bucket/key", SETTINGS)
     with pytest.raises(ConfigError, match=r"the key must not have empty, `\.` or `\.\.` segments"):
