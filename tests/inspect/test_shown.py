@@ -24,7 +24,7 @@ from tests.indexed.origins import add_origins
 from tests.indexed.pairs import corpora, write_pair
 from tests.inspect.drawn import HOSTILE, columns_of, origins_of, sample, shown, span
 from tests.preprocess.corpus import byte_level_json, make_sentencepiece, make_tiktoken, make_tokenizer, word_level_json
-from tests.run.megatrons import make, opened
+from tests.run.folders import make_megatron, opened
 from tests.support import EOD, StandInTokenizer, make_config, make_dataset, write_corpus
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
@@ -586,7 +586,7 @@ def test_documents_that_are_denied_are_padding(tmp_path):
 
 
 def test_a_run_in_the_order_of_the_reference(tmp_path):
-    run = opened(make(tmp_path))
+    run = opened(make_megatron(tmp_path))
     dataset = run.dataset()
     for position in range(0, 300, 31):
         shown = shown_sample(dataset, position, None, run=run)
