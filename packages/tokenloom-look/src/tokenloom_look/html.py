@@ -1,6 +1,6 @@
 """Builds HTML; every text that is not `Markup` is escaped.
 
-`+`, `join` and f-strings turn markup into plain text. A mistake then shows as `&lt;b&gt;` and is never executed.
+`+`, `join` and f-strings turn `Markup` into plain text. A mistake then displays tags as text, and never runs a script.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def escaped(text: str) -> Markup:
 
 
 def element(tag: str, *children: Cell, **attributes: str | int | bool | None) -> Markup:
-    """Returns an element; children that are not `Markup` are escaped.
+    """Returns an HTML element; children that are not `Markup` are escaped.
 
-    Attribute names use `_` for `-`, and `class_` for `class`. True adds an attribute without value; False and None add
-    none.
+    In attribute names, write `_` for `-`, and `class_` for `class`. The value True adds an attribute without a value;
+    False and None leave it out.
 
     Example:
         >>> element("td", "a < b", class_="name", hidden=True, data_number=3)
@@ -68,7 +68,7 @@ def joined(parts: Iterable[Cell], separator: str = "") -> Markup:
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, caption: str | None = None, note: str | None = None
 ) -> Markup:
-    """Returns a table with row headings; columns of numbers, such as `3.1 GB`, get the class `number`.
+    """Returns a table; the first cell of each row is a heading. Columns of numbers (`3.1 GB`) get the class `number`.
 
     Example:
         >>> table(["file", "tokens"], [["a<b", 1024]])
@@ -94,7 +94,7 @@ def table(
 
 
 def facts(pairs: Iterable[tuple[str, Cell]], *, caption: str | None = None) -> Markup:
-    """Returns a table of names and values without column headings; values of None are skipped.
+    """Returns a table of names and values without column headings; pairs with the value None are skipped.
 
     Example:
         >>> facts([("documents", 3000), ("tokenizer", None)])

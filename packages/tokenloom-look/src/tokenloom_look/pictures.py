@@ -17,14 +17,14 @@ PALETTE = (
     *("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442"),
     *("#9900FF", "#BBEE99", "#774422", "#9977FF", "#00FFDD"),
 )
-"""Colours of series: first the seven of Okabe and Ito without black.
+"""Colours of series: the seven colours of Okabe and Ito except black, then five more.
 
-Each further colour has the largest distance to the previous ones, for the kind of colour blindness where it is
-smallest, among colours that are visible on white and black.
+Each of the five is the colour that is easiest to tell from all colours before it, even in the least favourable kind
+of colour blindness. All five are visible on white and on black.
 """
 
 OTHER = "#606060"
-"""Colour of "others" and of reference lines."""
+"""Colour of a series whose `colour` is an index beyond `PALETTE`."""
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
@@ -45,7 +45,7 @@ _LOOK: dict[str, Any] = {
 
 
 def check_picture_path(path: str) -> str:
-    """Returns the suffix of a picture's path in lower case; raises ConfigError if it is not supported."""
+    """Returns the suffix of a picture's path in lower case; raises ConfigError if the suffix is not in `SUFFIXES`."""
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
         raise ConfigError(f"the picture path must end in {', '.join(SUFFIXES)}, got `{path}`")
@@ -53,7 +53,7 @@ def check_picture_path(path: str) -> str:
 
 
 def picture(chart: Chart, suffix: str = ".png") -> bytes:
-    """Draws a chart on white; returns the bytes of the picture, which are reproducible."""
+    """Draws a chart on white; returns the bytes of a file with this suffix. Equal charts give equal bytes."""
     require("matplotlib", extra="plot")
     from matplotlib import style
     from matplotlib.figure import Figure

@@ -22,15 +22,15 @@ from tokenloom_look.html import Markup, element, escaped, joined
 
 
 def shown_html(shown: Shown, *, ids: bool = False, tokens: bool = True, level: int = 3) -> Markup:
-    """Renders a document or sample: a heading per span and its tokens. Screen readers read words for colours.
+    """Renders a document or sample as HTML: per span, a heading and its tokens, with hidden words for screen readers.
 
-    Tokens with equal styles share an element of class `run`, whose `data-slot` is the slot of the first one.
+    Consecutive tokens with equal styles share an element of class `run`; `data-slot` is the slot of the first token.
 
     Args:
-        shown: a document or sample.
-        ids: show ids below tokens, by the class `ids`.
+        shown: the document or sample to render.
+        ids: show the id below each token; has no effect if `tokens` is False.
         tokens: make each token an element with its id as `data-id`; otherwise only runs are elements.
-        level: level of the headings, 1 to 6.
+        level: HTML level of the headings, 1 to 6.
     """
     html = [element("p", note, class_="note") for note in shown.notes]
     slot, announced = shown.first, ""
@@ -46,7 +46,7 @@ def shown_html(shown: Shown, *, ids: bool = False, tokens: bool = True, level: i
 
 
 def legend_html(shown: Shown) -> Markup:
-    """Returns a list that explains the marks and styles of a document or sample; empty if it has none."""
+    """Returns an HTML list that explains the marks and styles in a document or sample; "" if there are none."""
     entries = [element("li", *_entry(each)) for each in shown.legend()]
     return element("ul", *entries, class_="legend") if entries else Markup("")
 
@@ -73,7 +73,7 @@ def _section(section: ShownSection, runs: Sequence[Markup], level: int) -> Marku
 
 
 def _run(run: TokenRun, slot: int, announced: str, *, tokens: bool) -> Sequence[Markup]:
-    """Renders a run of tokens. Before it, hidden words tell screen readers its style, unless it was `announced`."""
+    """Renders a run of tokens, after hidden words for screen readers: its part and loss, unless already `announced`."""
     first = run[0]
     is_padding = first.kind in PADDING
     words = [first.teaching] if first.teaching not in ("", announced) else []
@@ -88,7 +88,7 @@ def _run(run: TokenRun, slot: int, announced: str, *, tokens: bool) -> Sequence[
 
 
 def _token(token: ShownToken) -> Markup:
-    """Renders a token as HTML, built by hand to keep it short: a page has thousands."""
+    """Renders a token as short HTML, without quotes around attributes: a page has thousands of tokens."""
     if not token.words:
         return Markup(f'<span class="token partial" data-id={token.id}>{PARTIAL}</span>')
     return Markup(f"<span class=token data-id={token.id}>{_marked(token.words)}</span>")

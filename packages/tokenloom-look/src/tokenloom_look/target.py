@@ -54,7 +54,7 @@ class TargetKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetSource:
-    """A source of a target: a source of a run, or a prefix."""
+    """A source of a run, or the pair or catalogue at one prefix. Each source counts its own documents from 0."""
 
     number: int  # index in the target
     name: str  # name of the source in a run, otherwise the prefix
@@ -66,7 +66,7 @@ class TargetSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleSettings:
-    """Settings for samples of a pair, as in `tokenloom show`."""
+    """Settings for samples of a pair, with the defaults of `tokenloom show`."""
 
     sequence_length: int = 2048
     seed: int = 1234
@@ -105,7 +105,7 @@ class Target:
 
     @cached_property
     def samples(self) -> Any:
-        """Returns the dataset of samples; None for blends, jobs and images. Samples of a pair use all its documents."""
+        """Returns the samples of a run, pair or catalogue (all documents); None for other targets and for images."""
         if self.run is not None:
             return self.run.dataset()
         if self.kind not in (TargetKind.pair, TargetKind.catalogue) or self.pairs.get(self.name).data.multimodal:
@@ -114,16 +114,16 @@ class Target:
 
     @property
     def num_positions(self) -> int | None:
-        """Returns the number of samples; None without samples or for a run without end."""
+        """Returns the number of samples; None for a run without end, or if `samples` is None."""
         if self.run is not None:
             return self.run.num_samples
         return None if self.samples is None else len(self.samples)
 
     def named(self, pair: int, document: int) -> tuple[int, int]:
-        """Returns (source index, document index in the source) of document `document` of the pair with index `pair`.
+        """Converts (pair index, document index in the pair) to (source index, document index in the source).
 
-        The index in a source counts across the pairs of the source. In a run it counts sequences, so that empty
-        documents are skipped.
+        The index in the source counts over all pairs of the source. In a run, it counts sequences instead of
+        documents, so empty documents do not count.
         """
         rows = self.pair_rows
         if self.run is not None:
@@ -131,7 +131,7 @@ class Target:
         return rows.source_of(pair), int(rows.first_documents[pair]) + document
 
     def document(self, source: int, document: int, *, first: int = 0, count: int | None = None) -> Shown:
-        """Returns tokens of a document; see `shown_document`."""
+        """Decodes tokens of a document, given its index in the source; see `shown_document`."""
         if not 0 <= source < len(self.sources):
             raise IndexError(f"source {source} out of range: the target has {len(self.sources)} sources")
         named = self.sources[source]
@@ -149,7 +149,7 @@ class Target:
         return ConfigError(message, hint="pass a pair, or the run.toml of a run")
 
     def sample(self, position: int) -> Shown:
-        """Returns the sample at a position; see `shown_sample`."""
+        """Decodes the sample at a position; see `shown_sample`."""
         if self.samples is None:
             raise self.no_samples()
         return shown_sample(self.samples, position, self.tokenizer, pairs=self.pairs, run=self.run)
@@ -162,12 +162,12 @@ def open_target(
     settings: SampleSettings | None = None,
     object_storage: ObjectStorageSettings | None = None,
 ) -> Target:
-    """Opens the target named by words of a command line. Reads indices, locks and manifests, but no tokens.
+    """Opens the target that the words of a command line name; reads indices, locks and manifests, but no tokens.
 
     Args:
         words: a prefix, a catalogue, a `run.toml`, the folder of a job or its output prefix, a folder or glob of pairs,
             or a file with a blend; or several prefixes, or alternating weights and prefixes.
-        tokenizer: as for `load_tokenizer`; None for the tokenizer of the run or the first manifest.
+        tokenizer: argument of `load_tokenizer`; None for the tokenizer that the run or the first manifest names.
         settings: settings for samples of a pair.
         object_storage: settings of object storage.
     """
@@ -274,7 +274,7 @@ def _of_data(
 
 
 class _InMemory(GPTDataset):
-    """A dataset that neither reads nor writes the index cache: viewing data must not leave files behind."""
+    """A GPT dataset that neither reads nor writes the index cache: viewing data must not leave files behind."""
 
     def _array_store(self, origin: DataOrigin, *, base: str | None = None) -> ArrayStore:
         return replace(super()._array_store(origin, base=base), cache=None, must_exist=False, deferred=False)
@@ -302,7 +302,7 @@ def _windows(target: Target) -> GPTDataset:
 
 
 def _job_folder(word: str) -> str | None:
-    """Returns the job folder that a word names, by its own path or its output prefix; None if there is none."""
+    """Returns the folder of the unfinished job with this folder or this output prefix; None if there is no such job."""
     for folder in (word.rstrip("/"), f"{word}.job"):
         if not is_remote(word) and os.path.isfile(os.path.join(folder, JOB)):
             is_done = folder != word.rstrip("/") and os.path.exists(idx_path(word))

@@ -1,8 +1,8 @@
 """Access control of the explorer: token, host name, origin, and read-only methods.
 
-Pages of other sites can send requests to this machine, and can read answers under a host name that they resolve to
-127.0.0.1. So requests for data need the token, and all requests need our host name and origin. The token is not a
-cookie, since browsers send cookies to all servers of a host.
+A page of another site can send requests to this machine. It can also read the answers if its site resolves a host name
+to 127.0.0.1. So requests for data need the token, and all requests need our host name and origin. The token is not a
+cookie, since browsers send the cookies of a host to all its servers.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class Refusal:
 
 @dataclass(slots=True)
 class Access:
-    """The token of a server and the host names that requests may use.
+    """The access rules of a server: its token, and the host names that requests may use.
 
-    `any_address` also allows any IP address as host, which is safe since no foreign page can redefine an IP address.
+    `any_address` also allows every IP address as host name, since a site can redirect a name, but no IP address.
     """
 
     names: frozenset[str]
@@ -67,7 +67,7 @@ class Access:
         return cls(names=frozenset(name.lower() for name in (*names, *own)), any_address=is_everywhere)
 
     def ticket(self) -> str:
-        """Returns a token that opens the page once; for command lines, which other users can see."""
+        """Returns a new ticket: a token that opens the page once, for command lines, which other users can see."""
         self._tickets.append(secrets.token_urlsafe(32))
         return self._tickets[-1]
 
@@ -100,7 +100,7 @@ class Access:
         return name in self.names or (self.any_address and _is_address(name))
 
     def opens(self, scope: Scope) -> bool:
-        """Returns whether the query of a request has the token or an unused ticket; uses up the ticket."""
+        """Returns whether the query of a request has the token or an unused ticket; marks that ticket as used."""
         given = [value for name, value in parse_qsl(scope["query_string"].decode("latin-1")) if name == "token"]
         if len(given) != 1:
             return False
@@ -115,7 +115,7 @@ class Access:
         return len(given) == 1 and _is_same(given[0], f"Bearer {self.token}")
 
     def guard(self, application: Application) -> Application:
-        """Wraps an application: answers refused requests itself, and adds security headers to all answers."""
+        """Returns an application that refuses requests or passes them on, and adds security headers to all answers."""
 
         async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] == "lifespan":

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 View = Callable[[Query], Any]
-"""Answers one kind of request with a JSON value. Called from several threads at once."""
+"""A function that answers one kind of request with a JSON value; several threads call it at the same time."""
 
 _MAX_PARALLEL_VIEWS = 4  # a scrolling page sends requests faster than a disk answers
 _SLOW_VIEWS = ("section",)  # run one at a time, beside the other views
@@ -68,7 +68,7 @@ async def _answer(view: View, limiter: Any, request: Request) -> Response:
 
 
 def _call(view: View, query_string: bytes) -> tuple[int, bytes]:
-    """Calls a view; returns the HTTP status and JSON."""
+    """Calls a view; returns the HTTP status, and the answer or the error as JSON."""
     try:
         query = Query.parse(query_string)
         return 200, encoded(view(query))
@@ -103,14 +103,14 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedFile:
-    """The content of a static file."""
+    """A static file of the page, as bytes to send."""
 
     content: bytes
     content_type: str
 
 
 def served_files() -> dict[str, ServedFile]:
-    """Returns the static files by URL path; those of `web/` are below `/web/`."""
+    """Returns the static files by URL path; files of the package `web` have paths below `/web/`."""
     table = {}
     for file in files("tokenloom_look.explorer").joinpath("page").iterdir():
         if (content_type := _TYPES.get(file.name.rpartition(".")[2])) is not None:
@@ -125,7 +125,7 @@ def served_files() -> dict[str, ServedFile]:
 
 
 def _asset_elements(modules: Sequence[str]) -> bytes:
-    """Returns the HTML that loads the files of `web/` and preloads the modules."""
+    """Returns the HTML that loads the files of the package `web` and preloads the page's JavaScript modules."""
     styles = (f'<link rel="stylesheet" href="web/{name}">' for name in STYLES)
     scripts = (f'<script src="web/{name}" defer></script>' for name in SCRIPTS)
     preloads = (f'<link rel="modulepreload" href="{name}">' for name in modules)

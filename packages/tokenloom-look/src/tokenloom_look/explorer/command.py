@@ -25,11 +25,11 @@ _SERVER = "server"
 @dataclass(frozen=True, kw_only=True)
 class Options(TargetOptions, BatchSizes):
     """Serve a page on this machine to browse documents and samples, the positions of a run that read a document, and
-    the progress of a preprocessing job. Nothing is written. The printed address contains a token, without which no
-    data is shown. Ctrl-C ends the server.
+    the progress of a preprocessing job. Nothing is written. The printed address contains a token; the page shows data
+    only with the token. Ctrl-C ends the server.
 
     Attributes:
-        follow: JSON-lines file of a training loop, such as from JsonLinesWriter, to show its statistics.
+        follow: file with statistics of a training loop as JSON lines, such as from JsonLinesWriter, to draw.
         consumed_samples: number of samples consumed by training, to mark positions as seen.
         losses: folder of losses written by LossRecorder (default: `losses` beside run.toml, if it exists).
         host: address to listen on.

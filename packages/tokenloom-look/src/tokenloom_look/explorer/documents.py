@@ -18,7 +18,7 @@ _TOKENS, MOST_TOKENS = 1024, 4096
 
 
 def documents(session: Session, query: Query) -> dict[str, Any]:
-    """Returns `total`, `first` and `rows`: length, number of sequences, origin and preview of each document."""
+    """Returns a page of documents: `total`, `first`, and `rows` with length, sequences, origin and preview of each."""
     source = session.source(query)
     first, count = query.page(default=_ROWS, most=_MOST_ROWS)
     query.check_read()
@@ -95,7 +95,7 @@ def _previews(session: Session, pair: OpenPair, firsts: NDArray[np.int64], stops
 
 
 def _origins(pair: OpenPair, owners: NDArray[np.int64]) -> tuple[list[str | None], list[int | None]]:
-    """Returns file and record of each document; None if unknown."""
+    """Returns the input file and the record number of each document; None if unknown."""
     if pair.origins is None:
         return [None] * len(owners), [None] * len(owners)
     files, records = pair.origins.locate(owners)

@@ -20,7 +20,7 @@ _POSITION = re.compile(r"(?:position[ :]*)?([0-9][0-9,_ ]*)", re.IGNORECASE)
 
 
 def jump(session: Session, query: Query) -> dict[str, Any]:
-    """Returns the view and its parameters for a typed position, step, document or record."""
+    """Returns the view that shows a typed position, step, document or record, and the parameters of the view."""
     what, value = query.text("what", "auto"), query.text("value").strip()
     query.check_read()
     if what not in _KINDS:
@@ -81,7 +81,7 @@ def _document(session: Session, source: int, document: int) -> dict[str, Any]:
 
 
 def _source_names(session: Session) -> dict[str, int]:
-    """Returns source indices by name; a prefix is also found by its last part, if that is unique."""
+    """Returns source indices by name; a prefix also by its file name, if no other prefix has the same file name."""
     names = {source.name: source.number for source in session.target.sources}
     if session.target.run is None:
         short = [PurePosixPath(name).name for name in names]
@@ -90,7 +90,7 @@ def _source_names(session: Session) -> dict[str, int]:
 
 
 def _own_number(session: Session, source: int, row: int) -> int:
-    """Returns the index in the source of the document that contains sequence `row` of the source."""
+    """Returns the index of the document that contains sequence `row`; both are counted over the source."""
     if session.target.run is not None:
         return row
     pairs, rows = session.target.pair_rows.locate(np.array([source], np.int32), np.array([row], np.int64))

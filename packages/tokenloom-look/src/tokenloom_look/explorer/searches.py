@@ -1,8 +1,8 @@
 """Searches all documents for a text or ids; each request searches a part and returns a cursor to continue.
 
-A text is found however it was tokenized. If enough of its tokens do not depend on neighbours, ids are compared. Else
-(for short texts) all data is decoded, which is a hundred times slower. Texts tokenized with dropout are only found by
-decoding.
+A search compares ids if some tokens of the text do not depend on the text around it. For other texts (short ones) it
+decodes all data, which is a hundred times slower. Only decoding also finds a text in documents that were tokenized with
+BPE dropout.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class _Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """The matches of one step of a search, and the sequence `row` and token `start` to continue from."""
+    """The matches in one part of a pair, and the sequence `row` and token `start` to continue from."""
 
     places: list[_Place]
     row: int
@@ -142,7 +142,7 @@ class _Pattern:
         return "text by decoding"
 
     def stages(self, pair: OpenPair, row: int, start: int, until: float) -> Iterator[_Stage]:
-        """Yields the matches in a pair from token `start` of sequence `row` on; the time `until` ends a stage early."""
+        """Yields the matches from token `start` of sequence `row` on, part by part; ends a part at the time `until`."""
         if self.ids:
             return self._stages_of_ids(pair, row, start, until)
         return self._stages_of_text(pair, row, start)
@@ -196,7 +196,7 @@ def _pattern_of(session: Session, text: str) -> _Pattern:
 def _next(
     session: Session, pattern: _Pattern, at: Cursor, pairs: range, *, most: int, until: float
 ) -> tuple[Cursor, list[dict[str, Any]], bool]:
-    """Runs one stage; returns the new cursor, at most `most` matches, and whether the search is complete."""
+    """Searches one part of a pair; returns the new cursor, at most `most` matches, and whether the search has ended."""
     if at.pair not in pairs:
         return at, [], True
     pair = session.target.pairs.get(session.target.pair_rows.prefixes[at.pair])
@@ -266,7 +266,7 @@ def _is_image(pair: OpenPair, row: int) -> bool:
 
 
 def _places(text: str, tokens: list[int], tokenizer: Any) -> Iterator[tuple[int, int]]:
-    """Yields the tokens [first, stop) of each occurrence of a text."""
+    """Yields the range of tokens, (first, end), of each occurrence of a text; the end is exclusive."""
     last = -1
     for place in range(decoded(tokens, tokenizer).count(text)):
         # Binary search works since adding tokens never removes an occurrence.

@@ -54,7 +54,7 @@ class Session:
 
     @property
     def num_positions(self) -> int | None:
-        """Returns the number of positions of a run; None without end, and for other targets, which must be shuffled."""
+        """Returns the number of positions of a run; None if endless, or for a pair, where counting needs a shuffle."""
         return None if self.target.run is None else self.target.run.num_samples
 
     def source(self, query: Query) -> int:
@@ -81,7 +81,7 @@ class Session:
         return samples
 
     def steps(self, positions: NDArray[np.int64]) -> list[int | None]:
-        """Returns the step of each position; a list of None without batch sizes."""
+        """Returns the training step of each position; a list of None if the batch sizes are unknown."""
         if self.topology is None:
             return [None] * len(positions)
         found: list[int | None] = list(self.topology.steps(positions).tolist())
@@ -89,6 +89,6 @@ class Session:
 
 
 def preview(ids: Sequence[int], tokenizer: TextTokenizer | None) -> str:
-    """Returns the start of a text on one printable line."""
+    """Decodes ids and returns the start of their text on one printable line."""
     text = decoded(ids, tokenizer)
     return printable(" ".join(text[: 4 * _PREVIEW_CHARACTERS].split()), keep="")[:_PREVIEW_CHARACTERS]

@@ -30,8 +30,8 @@ class Options(TargetOptions):
     Attributes:
         output: path of the page, such as x.html.
         overwrite: replace an existing file.
-        num_samples_shown: number of samples to show, and number of documents.
-        statistics: statistics of a training loop, written by JsonLinesWriter.
+        num_samples_shown: number of samples to show, and also of documents.
+        statistics: file with statistics of a training loop, written by JsonLinesWriter.
         contamination: output of `tokenloom contamination --json`.
         pictures: folder to write each chart to, as ID.png.
         no_time: omit the time, so that equal data gives equal bytes.
@@ -91,7 +91,7 @@ def run(options: Options) -> int:
 
 
 def require_place(path: str, *, overwrite: bool) -> None:
-    """Checks before any work that the file may be written; creates its folder."""
+    """Raises an error if the file exists and `overwrite` is False, before any work; else creates its folder."""
     if os.path.lexists(path) and not overwrite:
         raise exists_error(path)
     make_folder_of(path)

@@ -26,7 +26,7 @@ _MOST_PARTS = 100
 
 
 def documents_section(target: Target, _options: ReportOptions) -> Section:
-    """Returns the number of documents and tokens, and lengths of documents."""
+    """Returns the numbers of documents and tokens, and statistics of document lengths."""
     of_sources, lengths, dtypes = [], DocumentLengths(), set[str]()
     num_bytes = 0
     for source in target.sources:

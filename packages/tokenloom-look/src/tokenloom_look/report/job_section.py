@@ -1,4 +1,4 @@
-"""The section "Progress of the job": shards, speed, time left, processes, rejected records. It takes no lock."""
+"""The section "Progress of the job": shards, speed, time left, processes, rejected records; does not lock the job."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _NOT_COUNTED = (
 
 
 def ledger_section(target: Target, _options: ReportOptions) -> Section | None:
-    """Returns the ledger of a run; None with Megatron's order. Counts loss only if few slots must be read for that."""
+    """Returns the ledger of a run; None with Megatron's order. Omits counts of loss if they need too many slots."""
     if target.run is None or target.run.lock.is_megatron:
         return None
     run, horizon = target.run, horizon_of(target.run)
@@ -36,7 +36,7 @@ def ledger_section(target: Target, _options: ReportOptions) -> Section | None:
 
 
 def _slots_to_read(run: Run, position: int) -> int:
-    """Returns the number of slots of samples to read to count tokens with loss; 0 if counts need no tokens."""
+    """Returns how many slots of samples must be read to count tokens with loss; 0 if the lock is enough."""
     lock = closed_at(run.lock, position)
     if not are_packs(lock) and not run.dataset().counts_need_tokens:
         return 0

@@ -1,4 +1,4 @@
-"""The section "Tokenizer and options": how the data was made according to manifests, and whether they agree."""
+"""The section "Tokenizer and options": how the data was made according to its manifests, and whether these agree."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def made_by_section(target: Target, _options: ReportOptions) -> Section:
 
 
 def _recipe(manifest: Manifest) -> tuple[object, ...]:
-    """Returns a key that is equal for data with the same tokenizer, dtype and options except key and split."""
+    """Returns a key for data with equal tokenizer, dtype and options; ignores the options `key` and `split`."""
     options = {name: value for name, value in manifest.options.items() if name not in ("key", "split")}
     return (*manifest.tokenizer.fingerprint, manifest.pair.dtype, json.dumps(options, sort_keys=True))
 
@@ -103,7 +103,7 @@ def _findings(manifests: Mapping[str, Manifest], missing: Sequence[str]) -> Iter
 
 
 def _mismatches(target: Target, manifests: Mapping[str, Manifest]) -> Iterator[str]:
-    """Yields a finding if texts are decoded with another tokenizer than the one of the data."""
+    """Yields a finding if the report decodes texts with another tokenizer than the data was made with."""
     used = None if target.tokenizer is None else fingerprint_of(target.tokenizer)
     others = [prefix for prefix, each in manifests.items() if each.tokenizer.sha256 not in (None, used)]
     if used is not None and others:

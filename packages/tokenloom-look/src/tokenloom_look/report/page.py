@@ -1,7 +1,7 @@
 """Renders a report as one self-contained HTML file.
 
 Text, tables and samples need no scripts; without scripts a chart shows its summary. The bytes depend only on the
-sections and the given time.
+target, the sections and the given time.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def page(target: Target, sections: Sequence[Section], *, when: float | None) -> 
 
 
 def section_html(section: Section, *, level: int = 2) -> Markup:
-    """Renders the charts of a section, followed by its folded text and tables; without the heading."""
+    """Renders a section without its heading: its charts, then its text and tables, folded if there are charts."""
     if not section.charts:
         return Markup(section.html)
     charts = element("div", *(_chart(chart, level=level + 1) for chart in section.charts), class_="charts")
@@ -156,7 +156,7 @@ def _chart(chart: Chart, *, level: int) -> Markup:
 
 
 def figure_html(chart: Mapping[str, Any]) -> str:
-    r"""Returns the element with a chart's data that `charts.js` draws the chart into.
+    r"""Returns an HTML element with the data of a chart; `charts.js` draws the chart into this element.
 
     Example:
         >>> figure_html({"title": "</script>"})

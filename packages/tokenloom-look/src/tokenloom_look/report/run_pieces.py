@@ -63,7 +63,7 @@ def axis_of(history: RunHistory) -> tuple[str, NDArray[np.int64]]:
 
 
 def marks_of(history: RunHistory) -> list[Mark]:
-    """Returns the starts of stages except the first one."""
+    """Returns a mark at the start of each stage except the first stage."""
     _, xs = axis_of(history)
     found = []
     for stage in history.stages[1:]:
@@ -73,7 +73,7 @@ def marks_of(history: RunHistory) -> list[Mark]:
 
 
 def layers(history: RunHistory, values: NDArray[np.float64]) -> list[Series]:
-    """Returns values, [num_points, num_sources], as stacked series: sources with most samples, and others summed."""
+    """Returns `values`, [num_points, num_sources], as series: one for each large source, and one for all others."""
     count = int(np.count_nonzero(history.samples[-1]))
     chosen = largest(history, num_shown(count, MOST_SERIES))
     found = [source_series(history, source, values[:, source]) for source in chosen]
@@ -98,13 +98,13 @@ def others(count: int) -> str:
 
 
 def first_ones(names: Sequence[str], most: int = 3) -> str:
-    """Returns the first names as one text, and how many others there are."""
+    """Returns the first `most` names and the number of other names, as one text."""
     count = num_shown(len(names), most)
     return ", ".join([*names[:count], *([others(len(names) - count)] if len(names) > count else [])])
 
 
 def stepped(xs: NDArray[Any], values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Returns the corners of steps with edges `xs`, [num_steps + 1], and heights `values`, [num_steps, ...]."""
+    """Returns the corners of stairs as (x, y), given edges `xs`, [n + 1], and heights `values`, [n, ...]."""
     return np.repeat(xs, 2)[1:-1], np.repeat(values, 2, axis=0)
 
 
@@ -116,7 +116,7 @@ def largest_rows(
     *,
     most: int = MOST_ROWS,
 ) -> list[list[Cell]]:
-    """Returns the rows of a table, those of largest `size` first; rows after the first `most` are summed up in one."""
+    """Returns the rows of a table, largest `size` first; all rows after the first `most` are summed up in one row."""
     ranked = sorted(rows, key=size, reverse=True)
     count = num_shown(len(ranked), most)
     found = [cells(row) for row in ranked[:count]]

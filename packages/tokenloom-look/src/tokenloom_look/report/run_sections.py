@@ -54,7 +54,7 @@ def stages_section(target: Target, options: ReportOptions) -> Section | None:
 
 
 def passes_section(target: Target, options: ReportOptions) -> Section | None:
-    """Returns the passes over the sources of a run, and tokens that are never read."""
+    """Returns the number of passes over each source of a run, and the tokens that are never read."""
     if target.run is None or target.run.lock.is_megatron:
         return None
     run = target.run
@@ -74,7 +74,7 @@ def passes_section(target: Target, options: ReportOptions) -> Section | None:
 
 
 def held_out_section(target: Target, _options: ReportOptions) -> Section | None:
-    """Returns validation and denied documents of a run; None without any."""
+    """Returns the held-out and the denied documents of a run; None if it has neither."""
     if target.run is None:
         return None
     lock = target.run.lock

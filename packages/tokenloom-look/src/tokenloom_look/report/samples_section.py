@@ -20,7 +20,7 @@ _MOST_DOCUMENTS = 20_000_000  # larger data is not shuffled just to show some sa
 
 
 def samples_section(target: Target, options: ReportOptions) -> Section | None:
-    """Returns the first sample and random ones, as many as the options say; None without samples."""
+    """Returns the first sample and random other samples, `num_samples_shown` in all; None without samples."""
     num_documents = sum(source.num_documents for source in target.sources)
     if not options.num_samples_shown or not num_documents:
         return None
@@ -42,7 +42,7 @@ def samples_section(target: Target, options: ReportOptions) -> Section | None:
 
 
 def shown_documents_section(target: Target, options: ReportOptions) -> Section | None:
-    """Returns the first, longest, shortest and some random documents."""
+    """Returns the first, the longest, the shortest, and `num_samples_shown` random documents."""
     if not options.num_samples_shown:
         return None
     html = []
@@ -52,7 +52,7 @@ def shown_documents_section(target: Target, options: ReportOptions) -> Section |
 
 
 def _documents(target: Target, options: ReportOptions) -> Iterator[tuple[int, int, str]]:
-    """Yields source, index and caption of documents, each document once."""
+    """Yields (source, index in the source, caption) of the documents to show, each document once."""
     filled = [source for source in target.sources if source.num_documents]
     if not filled:
         return

@@ -34,7 +34,7 @@ class ReportOptions:
     """Options of a report.
 
     Attributes:
-        num_samples_shown: number of samples to show, and number of documents.
+        num_samples_shown: number of samples to show, and also of documents.
         global_batch_size: samples per step, to show steps instead of positions; None if unknown.
         statistics: statistics file written by `JsonLinesWriter`, or None.
         contamination: file with the output of `tokenloom contamination --json`, or None.
@@ -211,7 +211,7 @@ def _numbers(values: ArrayLike, scale: Scale) -> list[float | int | None]:
 
 
 def _short(value: float) -> float | int:
-    """Returns a number with few digits; an integer if it has no fraction."""
+    """Returns a number rounded to 7 significant digits; a number without fraction becomes an int, not rounded."""
     return int(value) if value.is_integer() and abs(value) < 2**53 else float(f"{value:.{_DIGITS}g}")
 
 

@@ -77,7 +77,7 @@ SECTIONS: tuple[ListedSection, ...] = (
 
 
 def sections_of(target: Target) -> list[ListedSection]:
-    """Returns the section types for the kind of the target; making one may return no section."""
+    """Returns the section types that apply to the kind of a target."""
     return [listed for listed in SECTIONS if target.kind in listed.kinds]
 
 
@@ -118,7 +118,6 @@ def make_sections(target: Target, options: ReportOptions) -> Iterator[SectionRes
 
 
 def _failed(listed: ListedSection, failure: Exception, error: str) -> Section:
-    """Returns a section that shows an error."""
     hint = failure.hint if isinstance(failure, TokenloomError) else None
     message = failure.message if isinstance(failure, TokenloomError) else error
     words = [element("strong", "This section failed. "), message]

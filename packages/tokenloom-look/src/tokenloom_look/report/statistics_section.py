@@ -39,8 +39,8 @@ def statistics_section(target: Target, options: ReportOptions) -> Section | None
 def section_of_lines(path: str, lines: Sequence[Line], *, num_lines: int) -> Section:
     """Returns the section that draws `lines`, a selection of the `num_lines` lines of the file `path`.
 
-    Numbers are drawn over `step`, or over the line number. A mapping of numbers becomes one chart; a mapping of
-    mappings becomes a chart per inner name.
+    Numbers are drawn over `step`, or over the number of the line in `lines`, from 1, if it has no `step`. A mapping of
+    numbers becomes one chart; a mapping of mappings becomes a chart per inner name.
     """
     steps = np.array([_number(line.get("step", number)) for number, line in enumerate(lines, 1)], dtype=np.float64)
     order = np.argsort(steps, kind="stable")  # a resumed run may repeat steps
@@ -157,7 +157,7 @@ def _is_wait(value: Any) -> bool:
 
 
 def _waits(lines: Sequence[Line]) -> tuple[Float64s, float]:
-    """Returns the share of time spent waiting for data before each line, and in total; NaN if unknown."""
+    """Returns the share of time spent waiting for data since the previous line, per line and in all; NaN if unknown."""
     waits: list[Line] = [next((value for value in line.values() if _is_wait(value)), {}) for line in lines]
     waited = np.diff([_number(wait.get("total_seconds")) for wait in waits])
     seconds = np.diff([_number(line.get("unix_seconds")) for line in lines])

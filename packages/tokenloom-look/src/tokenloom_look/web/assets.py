@@ -34,7 +34,7 @@ class Asset:
 
     @property
     def source(self) -> str:
-        """Returns the Content-Security-Policy source of this text as an inline script or style."""
+        """Returns the hash with which a Content-Security-Policy allows this text as an inline script or style."""
         return f"'sha256-{b64encode(hashlib.sha256(self.text.encode()).digest()).decode()}'"
 
 
