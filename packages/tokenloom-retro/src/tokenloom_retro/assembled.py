@@ -22,7 +22,7 @@ from tokenloom_retro.settings import SPLITS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetroSettings:
-    """Settings for reading a project, named as in Megatron's `RetroConfig`, which is accepted too.
+    """Settings for reading a project. Megatron's `RetroConfig` has attributes of the same names and is also accepted.
 
     Attributes:
         retro_project_dir: path of the project folder.
@@ -32,8 +32,8 @@ class RetroSettings:
             samples.
         retro_num_neighbors: neighbors per chunk.
         retro_num_retrieved_chunks: chunks per neighbor: the neighbor and the chunks that follow it.
-        retro_verify_neighbor_count: whether to check at the start that all samples of training have neighbors. If not,
-            reading a sample without neighbors is an error.
+        retro_verify_neighbor_count: whether to check at the start that all samples of training have neighbors. Without
+            this check, reading a sample that has no neighbors is an error.
     """
 
     retro_project_dir: str
@@ -50,13 +50,13 @@ def get_retro_datasets(
 ) -> tuple[RetroDataset | None, RetroDataset | None, RetroDataset | None]:
     """Returns the train, valid and test datasets with neighbors; None for a split without samples.
 
-    Checks the database against its datasets and the tokenizer, and the neighbors against the samples. In the config of
-    the samples, `allow_tokenizer_mismatch` and `allow_data_mismatch` turn the errors of tokenizer and samples into
-    warnings.
+    Checks the database against its datasets and the tokenizer, and the neighbors against the samples. The settings
+    `allow_tokenizer_mismatch` and `allow_data_mismatch` of the samples turn errors about another tokenizer, and about
+    neighbors of other samples, into warnings.
 
     Args:
         config: `RetroSettings`, or Megatron's `RetroConfig`.
-        gpt_datasets: (samples, number of samples in training), or None, by "train", "valid" and "test".
+        gpt_datasets: mapping of "train", "valid" and "test" to (samples, number of samples in training), or to None.
         sample_length: tokens per sample.
         eod_token_id: the end-of-document id, also used for padding.
 

@@ -1,4 +1,4 @@
-"""Names and finds block files `START-STOP.hdf5` of chunks or documents, padded like Megatron's, and checks them."""
+"""Names, finds and checks block files, `START-STOP.hdf5`; the numbers have leading zeros, as in Megatron."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class BlockPathMap:
     Attributes:
         block_path_map: the path of each block, by the index of its first item.
         block_size: items per block.
-        max_idx: end of the last block.
-        name: the folder, for messages.
+        max_idx: end of the last block, exclusive.
+        name: path of the folder, for error messages.
 
     Raises:
         StorageError: a file name is not `START-STOP`.
@@ -102,7 +102,7 @@ class BlockPathMap:
         return f"BlockPathMap({self.name!r}, blocks={len(self)}, block_size={self.block_size}, max_idx={self.max_idx})"
 
     def __getitem__(self, idx: int) -> str:
-        """Returns the path of the file with an item; raises StorageError if there is none."""
+        """Returns the path of the block file that contains an item; raises StorageError if no block does."""
         start = idx // self.block_size * self.block_size
         if start not in self.block_path_map:
             message = f"`{self.name}`: no block has item {idx}: none starts at {start}"

@@ -1,7 +1,7 @@
 """Makes an output block by block, as a sharded job.
 
 The arrays of a block depend only on its rows and on the settings and inputs of the task. So a killed task can be
-resumed, and processes and machines can share it, as in preprocessing.
+resumed, and several processes and machines can share a task, as in preprocessing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from tokenloom_retro.output import NewOutput, Output, OutputManifest, crc32_of
 Arrays = Mapping[str, NDArray[Any]]
 
 MakeBlock = Callable[[int, int, Callable[[int], None]], Arrays]
-"""Makes the arrays of rows [start, stop), deterministically; reports progress as the number of further rows."""
+"""Returns the arrays of rows [start, stop), equal in each call; its third argument is called with rows newly done."""
 
 _VERSION = 1
 _THREADS_PER_PROCESS = 16  # each process loads the whole index
@@ -53,7 +53,7 @@ _THREADS_PER_PROCESS = 16  # each process loads the whole index
 
 @dataclass(frozen=True, kw_only=True)
 class BlockTask(ABC):
-    """An output made block by block. Picklable.
+    """A task that makes an output block by block. Picklable.
 
     Attributes:
         output: the output and its identity.
@@ -77,9 +77,9 @@ class BlockTask(ABC):
         return f"{self.output.folder}.job"
 
     def assemble(self, made: Sequence[tuple[BlockReport, str]], output: NewOutput) -> Mapping[str, int]:
-        """Adds the block files to the output and returns its counts; by default each block is a file.
+        """Adds the files of all blocks to the output, and returns the counts of the output, by name.
 
-        `made` has the report of each block and the path of the block's temporary file, in order.
+        `made` has the report and the path of the temporary file of each block, in order of their rows.
         """
         planned = planned_blocks(self.output.folder, self.num_rows, self.block_size)
         for (report, path), target in zip(made, planned, strict=True):
@@ -89,7 +89,7 @@ class BlockTask(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockReport:
-    """The report of a block of rows [start, stop). It is written last: a block with a report is complete."""
+    """The report of a block of rows [start, stop). It is written after the block's file, which is then complete."""
 
     key: str  # hash of rows and identity
     start: int
@@ -107,7 +107,7 @@ def make_output(
     restart: bool = False,
     overwrite: bool = False,
 ) -> OutputManifest:
-    """Makes the missing blocks of an output, also while other processes make some, and returns its manifest.
+    """Makes the missing blocks of an output and returns the manifest; other processes may make blocks meanwhile.
 
     See `build_retro` for the arguments.
 
@@ -162,7 +162,7 @@ def differing_blocks(
 ) -> list[tuple[int, int]]:
     """Recomputes a random fraction of the blocks, at least one; returns [start, stop) of each that differs.
 
-    `recorded` has the checksum of the arrays of each block, in order; see `OutputManifest.blocks`.
+    `recorded` has the checksum of each block's arrays, in order; see `OutputManifest.blocks`.
 
     Raises:
         ConfigError: the fraction is out of range.

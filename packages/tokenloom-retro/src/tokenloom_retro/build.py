@@ -22,7 +22,7 @@ from tokenloom_retro.query_build import NeighborTask, neighbor_task
 from tokenloom_retro.settings import SPLITS, TASKS, RetroBuildSettings, Task, record_settings
 
 Samples = Mapping[str, tuple[MultiSplitGPTDataset | BlendedDataset, int]]
-"""By split: the samples, and the number of them that get neighbors."""
+"""By split: a dataset of samples, and how many of its samples get neighbors."""
 
 
 def build_retro(
@@ -103,7 +103,7 @@ def outputs_of(
     *,
     with_index: bool = True,
 ) -> Iterator[tuple[Output, BlockTask | None]]:
-    """Yields each output and the task of its blocks (None: no blocks), in order, up to the first missing output."""
+    """Yields (output, task) in order, up to and including the first missing output; task is None without blocks."""
     parts = []
     for _, prefix in settings.data:
         task: BlockTask = chunk_task(project, chunks, settings, prefix)
@@ -141,7 +141,7 @@ def neighbor_tasks(
 def retro_samples(
     project: RetroProject, settings: RetroBuildSettings, tokenizer: Any
 ) -> dict[str, tuple[MultiSplitGPTDataset | BlendedDataset, int]]:
-    """Returns the samples that get neighbors, and their number, by split; empty splits are skipped.
+    """Returns, by split, a dataset of samples and how many of its samples get neighbors; skips empty splits.
 
     Raises:
         ConfigError: a split has too few documents, or a sample is not a whole number of chunks.

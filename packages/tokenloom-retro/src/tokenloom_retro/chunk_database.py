@@ -138,9 +138,9 @@ class DBDataset:
         return out.reshape(*ids.shape, width)
 
     def following(self, chunk_ids: NDArray[np.integer[Any]], num_chunks: int) -> NDArray[np.int64]:
-        """Returns the index of each chunk, then of the next chunks of its document: int64[..., num_chunks].
+        """Returns the index of each chunk and of the chunks that follow in its document: int64[..., num_chunks].
 
-        The result is -1 after the last chunk of a document, and for the index -1. Chunks without text are skipped.
+        After the last chunk of a document, and for the index -1, the result is -1. Chunks without text are skipped.
         """
         ids = np.asarray(chunk_ids, dtype=np.int64)
         there = ids != MISSING
@@ -161,7 +161,7 @@ class DBDataset:
         self._watch.check()
 
     def check(self) -> None:
-        """Checks some chunks, spread over the database, against datasets, chunk length and tokenizer.
+        """Checks up to 64 chunks, spread evenly, against the datasets, the chunk length and the tokenizer.
 
         Raises:
             DatasetFormatError: chunks are outside of the datasets, or too long.

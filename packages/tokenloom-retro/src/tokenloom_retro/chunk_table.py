@@ -1,8 +1,8 @@
 """Cuts documents into chunks, given their lengths; splits, counts and merges tables of chunks.
 
-A document without its end-of-document token is cut into chunks of `chunk_length` tokens; the last one may be shorter. A
-chunk whose text is empty for the embedder is invalid: it is stored in a table of its own and never retrieved. NumPy
-makes 40 million chunks/s on one core for documents of one or two chunks, and 150 million for longer ones.
+The end-of-document token of a document is dropped; the other tokens are cut into chunks of `chunk_length` tokens, and a
+shorter last chunk. A chunk that has no tokens for the embedder is invalid: invalid chunks are stored in another table
+and never retrieved. One core makes 40 million chunks/s for documents of one or two chunks, 150 million for longer ones.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class ChunkBlock:
     """The chunks of consecutive documents, as stored in block files.
 
     Attributes:
-        chunks_valid: uint32[num_valid, 4]: document, first token and end in the document, number of embedder tokens.
+        chunks_valid: uint32[num_valid, 4]: document, first token and end token (exclusive), number of embedder tokens.
         chunks_invalid: uint32[num_invalid, 4], chunks without embedder tokens.
-        doc_offsets: uint64[num_documents, 2]: document, number of valid chunks of this block up to the document's end.
+        doc_offsets: uint64[num_documents, 2]: document, number of the block's valid chunks up to the document's end.
     """
 
     chunks_valid: UInt32s
@@ -49,7 +49,7 @@ class ChunkBlock:
 def documents_in(dataset: IndexedDataset, start: int, stop: int, *, eod: int) -> tuple[Int64s, Bools]:
     """Returns the lengths of documents [start, stop), int64, and whether they end with `eod`, bool.
 
-    Documents are counted by sequences, as in samples and in Megatron, so empty documents do not count.
+    A document index is the index of its sequence, as in samples and in Megatron, so empty documents do not count.
 
     Raises:
         ConfigError: a document has several sequences.
@@ -70,7 +70,7 @@ def documents_in(dataset: IndexedDataset, start: int, stop: int, *, eod: int) ->
 
 
 def chunk_spans(lengths: Int64s, ends_with_eod: Bools, chunk_length: int, *, first_document: int = 0) -> UInt32s:
-    """Returns the chunks of consecutive documents: uint32[num_chunks, 3], document, first token and end.
+    """Returns the chunks of consecutive documents: uint32[num_chunks, 3], document, first and end token (exclusive).
 
     Example:
         >>> chunk_spans(np.array([5, 1, 4]), np.array([True, True, False]), 2).tolist()
@@ -103,7 +103,7 @@ def chunk_spans(lengths: Int64s, ends_with_eod: Bools, chunk_length: int, *, fir
 
 
 def chunk_block(spans: UInt32s, num_tokens: Int64s, documents: range) -> ChunkBlock:
-    """Returns the tables of a block from `spans` uint32[num_chunks, 3] and their embedder tokens, `num_tokens`."""
+    """Returns the tables of a block from its chunks, uint32[num_chunks, 3], and their numbers of embedder tokens."""
     rows = np.empty((len(spans), _COLUMNS), dtype=np.uint32)
     rows[:, :3] = spans
     rows[:, 3] = num_tokens
@@ -118,7 +118,7 @@ def chunk_block(spans: UInt32s, num_tokens: Int64s, documents: range) -> ChunkBl
 def train_fraction(split: str) -> float:
     """Returns the share of documents to retrieve from: the first of three percentages.
 
-    Megatron fails if the percentages do not add up to 100.
+    Their sum is not checked here; Megatron fails if it is not 100.
 
     Example:
         >>> train_fraction("98,2,0")
@@ -135,7 +135,7 @@ def train_fraction(split: str) -> float:
 
 
 def num_train_documents(num_documents: int, split: str) -> int:
-    """Returns how many of the documents belong to the train split, rounded down as in Megatron."""
+    """Returns how many of `num_documents` documents are in the train split, rounded down as in Megatron."""
     return int(train_fraction(split) * num_documents)
 
 
@@ -145,7 +145,7 @@ def num_train_chunks(chunks_valid: UInt32s, num_documents: int) -> int:
 
 
 def num_sampled_chunks(num_vectors: int, ratios: Sequence[float]) -> list[int]:
-    """Divides `num_vectors` chunks, to train the index on, among datasets by weight; rounds down, as Megatron does.
+    """Returns how many chunks of each dataset train the index: `num_vectors` by weight, rounded down as in Megatron.
 
     Example:
         >>> num_sampled_chunks(1000, [2.0, 1.0])
@@ -168,8 +168,8 @@ def merged_chunks(dataset: int, chunks_valid: UInt32s) -> UInt32s:
 def merged_offsets(dataset: int, doc_offsets: UInt64s, *, chunks_before: int) -> UInt64s:
     """Returns rows of a merged table of documents, uint64[num_documents, 3].
 
-    Columns: dataset, document, number of chunks up to the end of the document, of which `chunks_before` precede the
-    block.
+    Columns: dataset, document, and number of chunks up to the end of the document, including `chunks_before`, the
+    number of chunks before the block.
     """
     merged = np.insert(doc_offsets.astype(np.uint64, copy=False), 0, dataset, axis=1)
     merged[:, 2] += np.uint64(chunks_before)

@@ -125,7 +125,7 @@ def build_database(
 
 
 def _merge(project: RetroProject, settings: RetroBuildSettings, output: Output, *, overwrite: bool) -> OutputManifest:
-    """Writes the merged tables with one block in memory at a time."""
+    """Writes the merged tables; keeps only one block in memory at a time."""
     sets = _count_chunks(project, settings)
     total = sum(each.info.n_chunks + each.info.n_chunks_sampled for each in sets)
     with NewOutput(output) as files:
@@ -153,7 +153,7 @@ class _DataSet:
 
 
 def _count_chunks(project: RetroProject, settings: RetroBuildSettings) -> list[_DataSet]:
-    """Counts the finished chunks of each dataset: all, those to retrieve, and those to train the index on.
+    """Counts the finished chunks of each dataset: all chunks, chunks to retrieve, and chunks to train the index on.
 
     Raises:
         ConfigError: a dataset has fewer chunks than the index needs for training.
@@ -185,7 +185,7 @@ def _count_chunks(project: RetroProject, settings: RetroBuildSettings) -> list[_
 
 
 def _fill(file: Any, kind: DatabaseKind, sets: Sequence[_DataSet], advance: Callable[[int], None]) -> None:
-    """Writes a merged table of all datasets, and for train the number of chunks up to the end of each document."""
+    """Writes a merged table of all datasets; table "train" also has the number of chunks up to each document's end."""
     num_rows = [len(merged_rows(each.info, kind)) for each in sets]
     table = file.create_dataset("chunks", (sum(num_rows), 5), dtype=np.uint32)
     num_documents = sum(each.info.n_docs_train for each in sets)

@@ -29,7 +29,7 @@ class RetroDataset:
     - neighbor_chunks: int64[num_chunks, num_neighbors, num_retrieved_chunks], indices in the database.
     - neighbor_tokens: int64[num_chunks, num_neighbors, num_retrieved_chunks * chunk_length].
 
-    A missing neighbor, and a chunk after the end of a document, are -1 and end-of-document tokens.
+    For a missing neighbor, or a chunk after the end of a document, the index is -1 and all tokens are end-of-document.
     `dataset.batch(positions)` reads many samples with one gather per dataset. Thread-safe, fork-safe and picklable.
 
     Args:
@@ -43,10 +43,10 @@ class RetroDataset:
 
     Attributes:
         neighbors: the neighbors of each chunk of the samples.
-        makes_batches: whether `batch` is supported; samples with document ids differ in shape.
+        makes_batches: whether `batch` is supported: False for samples with document ids, as their shapes differ.
 
     Raises:
-        ConfigError: a number is not positive, or the block sizes differ.
+        ConfigError: an integer is not positive, or the block sizes of the arguments differ.
         StorageError: neighbor files are missing, overlap or have another size.
     """
 

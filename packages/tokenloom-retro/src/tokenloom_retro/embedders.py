@@ -1,6 +1,6 @@
-"""Turns texts into vectors: the protocol of embedders, built-in embedders, and texts and vectors of chunks.
+"""Turns texts into vectors: the protocol of embedders, the built-in embedders, and `ChunkMaker` for chunks of tokens.
 
-`ChunkMaker` validates the results of all embedders, which may be user code.
+An embedder may be user code, so `ChunkMaker` validates its results.
 """
 
 from __future__ import annotations
@@ -112,13 +112,13 @@ def as_embedder(source: Embedder | EmbedFunction | str, *, name: str | None = No
 
 
 class WordLlama:
-    """The model of the package `wordllama`: unit vectors, and zero for a text without tokens. Offline.
+    """An embedder that uses the model of the package `wordllama`, offline. Vectors have norm 1, or 0 without tokens.
 
     Weights and tokenizer are read from the installed wheel. The package is not imported, since version 0.4 downloads
     its tokenizer and configures logging for the whole program.
 
-    A vector is summed token by token in float32, so its bits do not depend on the block or the number of threads. About
-    8,000 texts of 64 tokens per second and core, mostly in the tokenizer. Picklable and thread-safe.
+    A vector is summed token by token in float32, so its bits do not depend on the block or the number of threads. One
+    core embeds 8,000 texts of 64 tokens per second; most of the time is spent in the tokenizer. Picklable, thread-safe.
 
     Args:
         dimension: dimension of the vectors: 64, 128 or 256.
@@ -172,11 +172,11 @@ class WordLlama:
 
 
 class BertEmbedder:
-    """An encoder of Hugging Face; the vector of a text is the mean over its tokens without special tokens.
+    """An embedder that uses an encoder of Hugging Face: a vector is the mean over a text's tokens that are not special.
 
-    Texts are padded to the longest of a batch, and torch's rounding depends on shapes: equal lists of texts give equal
-    bits on one machine and number of threads, but other batches may differ in the last bits. It runs on torch's default
-    device.
+    The texts of a batch are padded to the longest, and torch's rounding depends on shapes. So equal lists of texts give
+    equal bits on one machine and number of threads, but in another list a text's last bits may differ. The model runs
+    on torch's default device.
 
     Args:
         path: folder of model and tokenizer, or a Hugging Face name, which `transformers` may download.

@@ -15,7 +15,7 @@ from tokenloom_retro.project import RetroProject
 
 
 def get_num_chunks_per_sample(sample_length: int, chunk_length: int) -> int:
-    """Returns the number of chunks in a sample; raises ConfigError if it is not a whole number."""
+    """Returns the number of chunks in a sample; raises ConfigError if `chunk_length` does not divide its length."""
     checked_integer("chunk_length", chunk_length, at_least=1)
     checked_integer("sample_length", sample_length, at_least=1)
     if sample_length % chunk_length:
@@ -67,7 +67,7 @@ class GPTChunkDataset:
         return {"doc_ids": sample["document_ids"], "text": sample["text"][start : start + self.chunk_length]}
 
     def queried(self, chunk_ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns the tokens of chunks, and the documents of the samples they are in; reads each sample once.
+        """Returns the tokens of chunks, and all documents of the samples that contain them; reads each sample once.
 
         Args:
             chunk_ids: int64[num_chunks], chunk indices.
@@ -103,7 +103,7 @@ def build_gpt_chunk_datasets_from_gpt_datasets(
 
     Args:
         project_dir: path of the project folder.
-        gpt_datasets: (samples, number of samples in training), or None, by "train", "valid" and "test".
+        gpt_datasets: mapping of "train", "valid" and "test" to (samples, number of samples in training), or to None.
         sample_length: tokens per sample.
         chunk_length: tokens per chunk.
 

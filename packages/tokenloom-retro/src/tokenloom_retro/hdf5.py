@@ -1,4 +1,4 @@
-"""Reads arrays of HDF5 files, mapped if they are contiguous, and writes them atomically.
+"""Reads arrays of HDF5 files, memory-mapped if they are contiguous, and writes such files atomically.
 
 h5py writes contiguous arrays by default. Reading a mapped row needs no call of h5py, and processes share the page
 cache.
@@ -90,7 +90,7 @@ def hdf5_in(pending: PendingFile) -> Iterator[Any]:
 
 
 def write_arrays(path: str, arrays: Mapping[str, NDArray[Any]], *, durable: bool = True) -> None:
-    """Writes contiguous arrays by name and replaces the file; `durable`: whether to call fsync."""
+    """Writes arrays by name to a file, contiguously, and replaces the file; `durable`: whether to call fsync."""
     with PendingFile(path, durable=durable) as pending, hdf5_in(pending) as file:
         for name, array in arrays.items():
             file.create_dataset(name, data=array)

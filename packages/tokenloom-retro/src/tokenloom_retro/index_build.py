@@ -1,4 +1,4 @@
-"""Builds the vector index: trains it on vectors of some chunks, then adds all chunks to retrieve."""
+"""Builds the vector index: trains it on the vectors of some chunks, then adds the vectors of all train chunks."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ _DATA = "data"  # Megatron's name of a block's array
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingTask(BlockTask):
-    """The task of training an index on vectors of "sampled" chunks, or of adding codes of "train" chunks; a row is a
-    chunk.
+    """The task of training an index on vectors of "sampled" chunks, or of filling it with codes of "train" chunks.
+
+    A row is a chunk.
     """
 
     chunks: ChunkMaker
@@ -89,7 +90,7 @@ def embedding_task(
     database: OutputManifest,
     trained: OutputManifest | None = None,
 ) -> EmbeddingTask:
-    """Returns the task of training the index; with `trained`, the trained index's manifest, the task of filling it."""
+    """Returns the task of training the index, or of filling it if `trained`, its manifest after training, is given."""
     kind: DatabaseKind = "sampled" if trained is None else "train"
     identity: dict[str, Any] = {
         **chunks.identity(),

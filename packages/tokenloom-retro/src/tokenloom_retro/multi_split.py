@@ -62,12 +62,12 @@ class MultiSplitGPTDatasetConfig(GPTDatasetConfig):
 class MultiSplitGPTDataset(GPTDataset):
     """Samples of `sequence_length` tokens plus the last label, from one split. The arguments are those of `GPTDataset`.
 
-    `dataset[k]` returns NumPy arrays as in Megatron: text int64[S + 1] (int64[S] without
-    `add_extra_token_to_sequence`), padded with the pad id or -1; with `return_document_ids` also document_ids
+    `dataset[k]` returns NumPy arrays as in Megatron: text int64[sequence_length + 1], or one token less without
+    `add_extra_token_to_sequence`, padded with the pad id (-1 if none); with `return_document_ids` also document_ids
     int64[num_documents], including empty documents. `dataset.batch(positions)` reads many samples with one kernel call.
 
     Attributes:
-        makes_batches: whether `batch` is supported; samples with document ids differ in shape.
+        makes_batches: whether `batch` is supported: False for samples with document ids, as their shapes differ.
     """
 
     config: MultiSplitGPTDatasetConfig

@@ -1,8 +1,8 @@
 """Checks that a neighbor folder belongs to the training samples.
 
-The name of a folder contains the split and the key of its samples (`train_` and an MD5). The key depends on the paths
-of the data, so in a moved project it is computed for the path recorded in `config.json`. For projects of Megatron, the
-settings in that file are compared.
+The name of a folder is the split and a hash of its samples, such as `train_` and an MD5. The hash depends on the paths
+of the data, so in a moved project it is computed for the path recorded in `config.json`. If the hashes differ, as for
+projects of Megatron, the settings recorded in `config.json` are compared instead.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SETTINGS = {
 def check_neighbor_folder(
     project: RetroProject, folder: str, key: str, dataset: Any, *, num_samples: int, chunk_length: int
 ) -> None:
-    """Checks that the neighbors in a folder belong to the samples of the split `key`.
+    """Checks that the neighbors in a folder belong to these samples, which are of the split `key`.
 
     Raises:
         ConfigError: the folder does not exist, or belongs to another split or other samples. With
@@ -51,7 +51,7 @@ def check_neighbor_folder(
 
 
 def recorded_hash(project: RetroProject, dataset: Any) -> str:
-    """Returns the key that the samples would have with the project at its recorded path."""
+    """Returns the hash that the samples would have if the project were still at its recorded path."""
     own: str = dataset.unique_description_hash
     if project.recorded_folder == project.folder or settings_of(dataset) is None:
         return own
@@ -59,7 +59,7 @@ def recorded_hash(project: RetroProject, dataset: Any) -> str:
 
 
 def settings_of(dataset: Any) -> MultiSplitGPTDatasetConfig | None:
-    """Returns the settings of a dataset of samples or a blend; None for a user-defined class."""
+    """Returns the settings of a dataset or blend of samples; None for a class defined by the user."""
     if isinstance(dataset, (MultiSplitGPTDataset, BlendedDataset)):
         return dataset.config if isinstance(dataset.config, MultiSplitGPTDatasetConfig) else None
     return None
@@ -115,7 +115,7 @@ def _as_prepared(identifiers: Mapping[str, Any], config: MultiSplitGPTDatasetCon
 
 
 def _as_recorded(identifiers: Mapping[str, Any], project: RetroProject) -> dict[str, Any]:
-    """Returns the identifiers that the samples would have with the project at its recorded path."""
+    """Returns the identifiers that the samples would have if the project were still at its recorded path."""
     recorded = dict(identifiers)
     if "datasets" in recorded:
         recorded["datasets"] = [_as_recorded(each, project) for each in recorded["datasets"]]

@@ -21,7 +21,7 @@ _CHECKED_FILES = 256
 
 
 class NeighborTable:
-    """The nearest database chunks of each chunk of the samples of a split, sorted by distance.
+    """The neighbors of each chunk of a split's samples: indices of the nearest database chunks, nearest first.
 
     Thread-safe, fork-safe and picklable; unpickling maps the files again.
 

@@ -1,4 +1,4 @@
-"""The output of a task: files in one folder, published together with a manifest of what they were made from."""
+"""The output of a task: files in one folder, published together with a manifest of their settings and inputs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class OutputManifest:
 
     @property
     def digest(self) -> str:
-        """Returns a hash of this manifest; the identity of each output made from these files contains it."""
+        """Returns a hash of this manifest; the identity of each output made from these files contains the hash."""
         return hashlib.sha256(json.dumps(members_of(self), sort_keys=True).encode()).hexdigest()[:24]
 
     @classmethod
@@ -101,13 +101,13 @@ class Output:
         return os.path.join(self.folder, self.manifest)
 
     def finished(self) -> OutputManifest | None:
-        """Returns the manifest of the existing output; None if it is incomplete or has another identity."""
+        """Returns the manifest of the existing output; None if that output is incomplete or has another identity."""
         recover(self.manifest_path)
         found = self._same()
         return None if found is None or self._broken_file(found) is not None else found
 
     def finished_or_free(self, *, overwrite: bool) -> OutputManifest | None:
-        """Returns the manifest of the finished output; None if the output may be made.
+        """Returns the manifest if the output is finished; None if the output is still to be made.
 
         Raises:
             OutputExistsError: another output exists, and `overwrite` is False.
@@ -177,7 +177,7 @@ class NewOutput:
         return file
 
     def take(self, source: str, name: str, *, crc32: int) -> None:
-        """Adds the file `source` by a hard link or a copy; `name` is its path in the output folder."""
+        """Adds the file `source` as `name` in the output folder: a hard link, or a copy if links are not supported."""
         path = os.path.join(self._output.folder, name)
         self._checksums[path] = crc32
         make_folder_of(path)

@@ -34,7 +34,7 @@ from tokenloom_retro.output import MANIFEST
 T = TypeVar("T")
 
 DatabaseKind = Literal["sampled", "train", "valid"]
-"""A merged table: chunks to train the index on, chunks of train documents, chunks of all later documents."""
+"""A merged table: chunks to train the index ("sampled"), of train documents ("train"), of later documents ("valid")."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class DatasetInfo:
     Attributes:
         ratio: weight in the blend.
         prefix: prefix of the pair, relative to `PROJECT/data`.
-        n_docs, n_docs_train: number of documents, and of train documents, which come first.
+        n_docs, n_docs_train: number of all documents, and of train documents; these are the first documents.
         n_chunks, n_chunks_train: number of valid chunks of all documents, and of train documents.
         n_chunks_invalid: number of chunks skipped because their text is empty for the embedder.
         n_chunks_sampled: number of chunks to train the index on, the first chunks of the dataset.
@@ -199,7 +199,7 @@ def _read(path: str, kind: type[T]) -> T:
 
 
 def linked_data(project: RetroProject, entries: Sequence[str]) -> tuple[tuple[float | None, str], ...]:
-    """Links datasets into `PROJECT/data`; returns (weight, prefix) of each for `RetroBuildSettings`.
+    """Links datasets into `PROJECT/data`; returns the (weight, prefix) of each, for `RetroBuildSettings.data`.
 
     Args:
         project: the project folder, which is created if necessary.
@@ -229,7 +229,7 @@ def linked_data(project: RetroProject, entries: Sequence[str]) -> tuple[tuple[fl
 
 
 def _name_in(project: RetroProject, prefix: str) -> str:
-    """Returns the prefix of a pair in the project: the path below `data`, or the file name if it is elsewhere."""
+    """Returns the prefix of a pair in the project: its path below `data`, or for a pair elsewhere its file name."""
     folder, name = os.path.split(prefix)
     below = os.path.relpath(os.path.realpath(folder), os.path.realpath(project.data_folder))
     if below == os.pardir or below.startswith(os.path.join(os.pardir, "")):

@@ -1,4 +1,4 @@
-"""Finds the neighbors of all chunks of the samples of a split, block by block."""
+"""Finds the neighbors of each chunk of a split's samples, block by block."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def without_own_documents(
     own_documents: Int64s,
     num_saved: int,
 ) -> Int64s:
-    """Returns the first neighbors of each query that are not in its own documents, in order.
+    """Returns, for each query, the first `num_saved` neighbors that are not in the query's own documents, in order.
 
     Example:
         >>> neighbors = np.array([[0, 3, -1], [2, 1, 3]])
@@ -138,7 +138,7 @@ def without_own_documents(
     Args:
         neighbors: int64[num_queries, num_found], rows of the chunk table; -1 for none.
         chunk_documents: integers[num_chunks, 2], dataset and document of each row of the table.
-        groups: int64[num_queries], the sample of each query, whose documents are its own.
+        groups: int64[num_queries], the sample of each query; the documents of this sample are the query's own.
         own_documents: int64[num_pairs, 3], sample, dataset and document; in any order, with repeats.
         num_saved: neighbors per query in the result, int64[num_queries, num_saved]; -1 after the last.
     """

@@ -128,7 +128,7 @@ def _decoded_sample(
 
 
 def _document_of(pair: IndexedDataset, sequence: int) -> int:
-    """Returns the index of a sequence's document; tables and samples count only non-empty documents."""
+    """Returns the index of the document that contains a sequence; documents without sequences count, too."""
     if len(pair) == pair.num_documents:
         return sequence
     return int(bisect_right(pair.document_indices, sequence)) - 1

@@ -142,9 +142,9 @@ def record_settings(
     embedder: Any,
     neighbor_dirs: Mapping[str, str],
 ) -> None:
-    """Writes settings to the project's `config.json`; an embedder is only recorded if it is given by name.
+    """Writes settings to the project's `config.json`; the embedder is only recorded if it is a name.
 
-    If no other setting changed, neighbor folders recorded earlier are kept for splits not in `neighbor_dirs`.
+    For splits not in `neighbor_dirs`, keeps the neighbor folders recorded earlier unless another setting changed.
     """
     made_by = identity_of(tokenizer, eod=_eod_of(tokenizer))
     config: dict[str, Any] = {
@@ -196,7 +196,7 @@ def recorded_settings(project: RetroProject) -> RecordedSettings:
 
 
 def tokenizer_of_project(project: RetroProject, recorded: RecordedSettings, named: Any = None) -> Any:
-    """Returns the named tokenizer, or else the recorded one.
+    """Returns the tokenizer `named`, or if it is None the recorded one.
 
     Raises:
         TokenizerError: no tokenizer is recorded, or the recorded one is missing or changed.
@@ -214,7 +214,7 @@ def tokenizer_of_project(project: RetroProject, recorded: RecordedSettings, name
 
 
 def embedder_of_project(project: RetroProject, recorded: RecordedSettings, named: Any = None) -> Any:
-    """Returns the named embedder, or else the recorded one, as an argument of `as_embedder`."""
+    """Returns `named`, or if it is None the recorded name of the embedder; both are arguments of `as_embedder`."""
     if named is None and recorded.embedder is None:
         message = f"`{project.config_path}` has no embedder"
         raise ConfigError(message, hint="pass the embedder of the build as `embedder=…`")

@@ -3,8 +3,8 @@
 Bit-for-bit reproducibility, measured with faiss 1.15 on AVX-512 (the last bits may differ on other processors or
 versions):
 
-- Training uses one thread and fixed seeds. With more threads, k-means (IVF, PQ, SQ) gave the same bits in every trial,
-but rotations (OPQ, PCA) only with the same number of threads.
+- Training uses fixed seeds. With any number of threads, k-means (IVF, PQ, SQ) gave the same bits in every trial, but
+rotations (OPQ, PCA) only with the same number of threads.
 - Codes of projections, and of PQ without lists, depend on the shape of the input, like all linear algebra. So blocks
 are split into pieces of 1,024 vectors, each encoded on one thread: the codes do not depend on the number of threads.
 - Adding codes gives the same bits as adding vectors.
@@ -41,7 +41,7 @@ _WITH_CODES = (
     *("IndexFlat", "IndexFlatL2", "IndexPQ", "IndexScalarQuantizer", "IndexLSH", "IndexResidualQuantizer"),
     *("IndexIVFFlat", "IndexIVFPQ", "IndexIVFScalarQuantizer", "IndexIVFRaBitQ", "IndexIVFResidualQuantizer"),
 )
-"""Index types that accept codes of other processes, each tested; IndexIVFPQFastScan corrupts the heap."""
+"""Index types that accept codes of other processes, all tested; with codes, IndexIVFPQFastScan corrupts the heap."""
 
 _PIECE = 1024  # vectors encoded, added or searched together; fixed for reproducible results
 
@@ -181,7 +181,7 @@ class VectorIndex:
         return VectorIndex(self.string, index)
 
     def set_effort(self, *, nprobe: int | None = None, ef_search: int | None = None) -> None:
-        """Sets the effort of later searches; files written later store it.
+        """Sets how many candidates later searches compare; files written later store these settings.
 
         Args:
             nprobe: number of IVF lists to search.
@@ -264,7 +264,7 @@ def exact_neighbors(queries: Float32s, vectors: Float32s, k: int, *, num_threads
 def recall(found: Int64s, exact: Int64s) -> float:
     """Returns the share of exact neighbors that were found; 1 if there are none.
 
-    Equal vectors may count as missed, since either may be exact or found.
+    If two vectors are equal and only one of them is in `exact`, finding the other counts as a miss.
 
     Example:
         >>> recall(np.array([[4, 2, 9], [1, 0, -1]]), np.array([[2, 4], [1, 5]]))
@@ -327,7 +327,7 @@ def _pieces(count: int) -> list[slice]:
 
 
 def _innermost(index: Any) -> Any:
-    """Returns the index behind rotations and projections; it is valid only as long as `index`."""
+    """Returns the index behind rotations and projections; the result is valid only as long as `index` exists."""
     faiss = _library()
     inner = faiss.downcast_index(index)
     while isinstance(inner, faiss.IndexPreTransform):

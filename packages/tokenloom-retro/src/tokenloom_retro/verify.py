@@ -23,7 +23,7 @@ from tokenloom_retro.settings import RetroBuildSettings
 def damaged_files(project: RetroProject) -> list[str]:
     """Compares all files of a project with the checksums in the manifests; returns one sentence per problem.
 
-    Datasets are not checked (see `verify_dataset`), and neither are projects of Megatron, which have no manifests.
+    Datasets are not checked (see `verify_dataset`). Projects of Megatron have no manifests and are not checked either.
     """
     outputs, problems = [], []
     for path in _manifest_paths(project):
@@ -89,7 +89,6 @@ def verify_retro(
 
 
 def _manifest_paths(project: RetroProject) -> Iterator[str]:
-    """Yields the paths of all manifests of a project, sorted."""
     for each in (project.database_folder, project.index_folder("", ""), project.query_folder):
         for folder, inner, names in os.walk(each):
             inner[:] = sorted(name for name in inner if not name.endswith((".job", ".job.removed")))

@@ -43,7 +43,7 @@ class Options(SizeOptions, TokenizerOptions, RunnerOptions):
     Attributes:
         project: the project folder, which is created if necessary.
         data: a weight before each prefix, glob or folder, or a single prefix; pairs outside of PROJECT/data are linked
-            into it.
+            into that folder.
         overwrite: replace outputs that were made with other settings or data.
         embedder: wordllama, wordllama:DIMENSION or bert:PATH.
         tasks: tasks to run, with the tasks they need (default db-build,index-build,query-neighbors).

@@ -57,7 +57,7 @@ class GPTToTextDataset(torch.utils.data.Dataset):  # type: ignore[misc]  # torch
 
     Args:
         gpt_dataset: samples with a `text` of token ids.
-        gpt_tokenizer: their tokenizer, with `detokenize`.
+        gpt_tokenizer: the tokenizer of the samples, with a method `detokenize`.
     """
 
     def __init__(self, gpt_dataset: Any, gpt_tokenizer: Any) -> None:

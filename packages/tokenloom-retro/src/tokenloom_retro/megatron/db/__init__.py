@@ -166,5 +166,5 @@ def get_merged_valid_dataset(
 
 
 def get_merged_datasets(project_dir: str, chunk_length: int, eod_token_id: int) -> dict[str, DBDataset]:
-    """Returns all three tables by kind; see `get_merged_dataset`."""
+    """Returns the chunks by "sampled", "train" and "valid"; see `get_merged_dataset`."""
     return {kind: get_merged_dataset(project_dir, chunk_length, eod_token_id, kind) for kind in _KINDS}

@@ -57,13 +57,13 @@ class MultiSplitGPTDatasetConfig(multi_split.MultiSplitGPTDatasetConfig, GPTData
 
 
 class MultiSplitGPTDataset(multi_split.MultiSplitGPTDataset, GPTDataset):
-    """`tokenloom_retro.MultiSplitGPTDataset` that calls every overridable method of Megatron's class."""
+    """`tokenloom_retro.MultiSplitGPTDataset`, which also calls the methods of Megatron's class that users override."""
 
     config: MultiSplitGPTDatasetConfig
 
     @property
     def item_hook(self) -> str | None:
-        """Returns "sample_index" if assigned arrays give samples different lengths, unfit for kernels; else None."""
+        """Returns "sample_index" if arrays assigned by the user give samples of different lengths, else None."""
         order = self.__dict__.get("order")  # unset: the order is built by us
         return "sample_index" if type(order) is GivenOrder and not order.is_regular else None
 
@@ -81,5 +81,5 @@ def get_query_dir(project_dir: str) -> str:
 
 
 def get_neighbor_dir(project_dir: str, key: str, dataset: Any) -> str:
-    """Returns the folder with the neighbors of the samples `dataset` of a split: "train", "valid" or "test"."""
+    """Returns the folder with the neighbors of `dataset`, the samples of split `key`: "train", "valid" or "test"."""
     return RetroProject(project_dir).neighbor_folder(key, dataset)
