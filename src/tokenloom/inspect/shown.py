@@ -54,7 +54,7 @@ LEGEND = {
 
 Kind = Literal["text", "eod", "bos", "special", "padding", "denied", "image"]
 PADDING = ("padding", "denied")
-"""Kinds of padding; consecutive tokens are displayed as their count."""
+"""Kinds of padding; consecutive padding tokens are displayed as their count."""
 
 Special = Mapping[int, tuple[Kind, str]]
 """(kind, text) by id; see `special_tokens`."""
@@ -68,7 +68,7 @@ class ShownToken:
 
     Attributes:
         id: the token's id; -1 for an image.
-        text: the text that the token adds to that of the tokens before it; "" if the token ends within a character.
+        text: the text that the token adds to the text of the tokens before it; "" if the token ends within a character.
             Without a tokenizer, the id and a space. May contain control characters: pass it through `printable`.
         kind: "text", or a key of `LEGEND`.
         part: "prompt", "answer" or "text" in a conversation; else None.
@@ -92,13 +92,13 @@ class ShownToken:
 
     @property
     def styles(self) -> tuple[str, ...]:
-        """The keys of `LEGEND` for the kind, the part and the loss; none for those that are "text" or None."""
+        """The keys of `LEGEND` for the kind, the part and the loss; a kind or part "text", and None, have no key."""
         loss = {True: "loss", False: "no-loss", None: "text"}[self.loss]
         return tuple(style for style in (self.kind, self.part or "text", loss) if style != "text")
 
     @property
     def look(self) -> tuple[str, ...] | None:
-        """A key; neighbors with the same key are displayed together. None for a token that is displayed alone."""
+        """A key: consecutive tokens with equal keys are displayed together; None for a token displayed alone."""
         return (self.kind, *self.styles) if self.kind in ("text", *PADDING) else None
 
     @property
@@ -117,7 +117,7 @@ class ShownSpan:
         prefix: prefix of the pair.
         document: index of the document in its source.
         row: index of the sequence in the `.idx` file.
-        sequence, num_sequences: index of the sequence in its document, and the number of sequences there.
+        sequence, num_sequences: index of the sequence in the document, and number of sequences of the document.
         start, stop: range of the tokens in the sequence, half-open.
         num_tokens: length of the whole sequence.
         slot: index in `Shown.tokens` of the span's first token.
@@ -157,7 +157,7 @@ TokenRun = tuple[ShownToken, ...]
 
 
 class ShownSection(NamedTuple):
-    """The tokens under one heading: those of a span, or tokens outside all spans."""
+    """The tokens under one heading: the tokens of a span, or consecutive tokens outside all spans."""
 
     heading: str
     span: ShownSpan | None
@@ -187,7 +187,7 @@ class Shown:
     tokens: tuple[ShownToken, ...]
 
     def sections(self) -> Iterator[ShownSection]:
-        """Yields a section for each span, also if it is empty, and for each group of tokens outside spans."""
+        """Yields a section for each span, also for an empty one, and for consecutive tokens outside all spans."""
         filled = {token.span for token in self.tokens}
         empty = deque(span for number, span in enumerate(self.spans) if number not in filled)
         slot = 0
@@ -258,8 +258,8 @@ def tokens_of(
 def token_texts(ids: Sequence[int], tokenizer: TextTokenizer) -> list[str]:
     r"""Returns the text that each token adds to the text of the tokens before it.
 
-    The last token of a character adds the whole character; the others add "". An incomplete character at the end is
-    `\ufffd`. Raises `ConfigError` if the tokenizer cannot decode the ids.
+    If a character has several tokens, the last one adds the character and the others add "". An incomplete character at
+    the end of `ids` becomes `\ufffd`. Raises `ConfigError` if the tokenizer cannot decode the ids.
     """
     texts = [""] * len(ids)
     begin = complete = 0  # decode from the second to last token that completed a character
@@ -295,12 +295,12 @@ class OpenPair:
 
     @cached_property
     def manifest(self) -> Manifest | None:
-        """The manifest, if any."""
+        """The manifest; None if the pair has none."""
         return manifest_of(self.data)
 
     @cached_property
     def origins(self) -> Origins | None:
-        """The input records of the documents, if known."""
+        """The input records of the documents; None if unknown."""
         return read_origins(self.data)
 
     @cached_property
@@ -309,11 +309,11 @@ class OpenPair:
         return read_roles(self.data) if has_column(self.data, NAME) else None
 
     def document_of(self, row: int) -> int:
-        """Returns the document of a row of the index; never an empty document."""
+        """Returns the index of the document that contains sequence `row`."""
         return bisect_right(self.data.document_indices, row) - 1  # NumPy would copy unaligned arrays first
 
     def rows_of(self, document: int) -> range:
-        """Returns the index rows (sequences) of a document."""
+        """Returns the range of sequences of a document, as rows of the `.idx` file."""
         return range(*(int(row) for row in self.data.document_indices[document : document + 2]))
 
     def origin(self, document: int) -> str | None:
@@ -334,7 +334,7 @@ class OpenPair:
         return ids
 
     def parts(self, row: int, start: int, stop: int) -> Sequence[str | None]:
-        """Returns "prompt", "answer" or "text" for each of tokens [start, stop) of a sequence; None without roles."""
+        """Returns for each of tokens [start, stop) of a sequence "prompt", "answer" or "text"; None without roles."""
         if self.roles is None:
             return [None] * (stop - start)
         return [PartKind(kind).name for first, last, kind in self.roles.of(row) for _ in range(first, last)][start:stop]
@@ -350,7 +350,7 @@ class OpenPairs:
 def shown_document(
     pair: OpenPair, document: int, tokenizer: TextTokenizer | None, *, first: int = 0, count: int | None = None
 ) -> Shown:
-    """Decodes `count` tokens of a document (default: all), starting at token `first`; reads no others.
+    """Decodes `count` tokens of a document (default: all), starting at token `first`; reads only these.
 
     A negative `document` counts from the end. An image counts as one token. Without a tokenizer, texts are ids. Raises
     `IndexError` if the document does not exist.
@@ -483,7 +483,7 @@ def _spans(table: SpanTable, pairs: OpenPairs) -> tuple[list[ShownSpan], list[Op
 def _ids_and_notes(
     sample: Mapping[str, Any], spans: Sequence[ShownSpan], opened: Sequence[OpenPair]
 ) -> tuple[list[int], tuple[str, ...]]:
-    """Returns the ids that a model reads, then the last label; and notes that say how these differ from the data."""
+    """Returns the ids that a model reads and the last label, and notes that say how these ids differ from the data."""
     ids, labels = (np.asarray(sample[name]).tolist() for name in ("tokens", "labels"))
     if any(span.slot + span.stop - span.start > len(ids) for span in spans):
         ids.append(labels[-1])
@@ -514,7 +514,7 @@ _STYLES = {
     "denied": "red",
     "image": "bold blue",
 }
-"""Styles in rich's syntax; also different without color."""
+"""Styles in rich's syntax; they also differ on a terminal without color."""
 
 _SIGN = "magenta"
 
@@ -530,7 +530,7 @@ class Look:
         width: maximum columns per line.
         colour: use terminal colors and styles instead of marks in brackets.
         ids: print the id after each token.
-        most_tokens: maximum number of tokens per section, half of its beginning and half of its end; None for all.
+        most_tokens: maximum tokens per section, half from its beginning and half from its end; None for all.
     """
 
     width: int = 80
@@ -577,7 +577,7 @@ def _pieces(shown: Shown, look: Look) -> Iterator[Sequence[Piece]]:
 
 
 def _section_pieces(runs: Iterable[TokenRun], look: Look, mark: str) -> Generator[Sequence[Piece], None, str]:
-    """Yields the pieces of each line; without color, marks changes of part or loss. Takes and returns the last mark."""
+    """Yields the pieces of each line; without color, adds a mark if part or loss change. Takes and returns the mark."""
     units = [unit for run in runs for unit in ([run] if run[0].kind in PADDING else zip(run, strict=True))]
     most = len(units) if look.most_tokens is None else look.most_tokens
     if num_hidden := max(len(units) - most, 0):

@@ -1,8 +1,8 @@
 """Searches texts in all documents of a run, and reads records of input files again.
 
 A search reads a few million tokens at a time, so memory is bounded. The first and last tokens of a text depend on the
-text around it, so a search compares only the stable ids in its middle, and decodes each match to confirm it. Whole
-documents are found by the hashes of their texts, `PREFIX.hashes.npy`.
+text around it. So a search compares only the ids in its middle (`StableIds`), and decodes each match to confirm it.
+Whole documents are found by the hashes of their texts, `PREFIX.hashes.npy`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Match:
 def find_ids(lock: RunLock, ids: Sequence[int], *, object_storage: ObjectStorageSettings | None = None) -> list[Match]:
     """Returns all matches of consecutive ids within documents, including held-out and denied documents.
 
-    Reads all tokens, which takes about 1 ns per token in memory. Raises `ConfigError` for more than 100,000 matches.
+    Reads all tokens: about 1 ns per token if the data is in memory. Raises `ConfigError` for more than 100,000 matches.
     """
     places = (place for *place, _ in _found(lock, ids, object_storage))
     return [Match(source=source, document=document, start=start, length=len(ids)) for source, document, start in places]
@@ -94,7 +94,7 @@ _CHUNK_HASHES = 1 << 22
 def find_whole_texts(
     lock: RunLock, texts: Sequence[str], *, object_storage: ObjectStorageSettings | None = None
 ) -> tuple[list[tuple[int, int]], list[str]]:
-    """Returns (source, document) of each document that is one of these texts, and prefixes of pairs without hashes."""
+    """Returns (source, document) of documents equal to one of the texts, and prefixes of pairs without hashes."""
     wanted = hash_documents([Texts(texts=list(dict.fromkeys(texts)))], len(set(texts)))
     found, missing, pairs = [], [], list(_pairs(lock))
     for source, first, prefix in pairs:
@@ -140,7 +140,7 @@ class StableIds:
 
     @classmethod
     def of(cls, text: str, tokenizer: Any) -> StableIds:
-        """Finds the stable ids of a text; raises `ConfigError` if it has none."""
+        """Finds the ids that do not depend on the text around `text`; raises `ConfigError` if there are none."""
         alone = [int(each) for each in tokenizer.tokenize(text)]
         first, last = 0, len(alone)
         for neighbor in _NEIGHBORS:
@@ -157,7 +157,7 @@ class StableIds:
         return cls(text=text, ids=tuple(alone[first:last]), before=num_before + 1, behind=num_behind + 1)
 
     def place_in(self, pair: IndexedDataset, row: int, start: int, tokenizer: Any) -> tuple[int, int] | None:
-        """Returns the shortest range of tokens around `start` that contains the text, as (begin, end), or None."""
+        """Returns (begin, end), the shortest token range around `start` that contains the text; None if none does."""
         first = max(0, start - self.before)
         last = min(int(pair.sequence_lengths[row]), start + len(self.ids) + self.behind)
         tokens = pair.get(row, offset=first, length=last - first)
@@ -204,7 +204,7 @@ class Spans:
 
     Attributes:
         rows, starts, lengths: int64[num_spans]: index of the sequence, of its first token, and number of tokens.
-        next_row, next_start: index of the sequence, and of the token in it, where the next chunk begins.
+        next_row, next_start: where the next chunk begins: index of the sequence, and of the token in the sequence.
     """
 
     rows: NDArray[np.int64]
@@ -226,9 +226,9 @@ class Spans:
 def stretches(
     lengths: NDArray[np.int32], *, overlap: int, row: int = 0, start: int = 0, at_once: int = TOKENS_AT_ONCE
 ) -> Iterator[Spans]:
-    """Yields chunks of about `at_once` tokens, from token `start` of sequence `row` on.
+    """Divides sequences of these lengths into chunks of about `at_once` tokens, from token `start` of `row` on.
 
-    A longer sequence is cut into parts, each of which repeats the last `overlap` tokens of the part before.
+    A longer sequence is cut into parts; each part repeats the last `overlap` tokens of the part before.
     """
     size = at_once + overlap
     while row < len(lengths):
@@ -253,11 +253,11 @@ def _common(one: Sequence[int], other: Sequence[int]) -> int:
 _BLOCK_BYTES = 4 << 20
 _LIMITS = ReadLimits(max_record_bytes=1 << 30)
 _TEXT_FORMATS = {"line": "text-lines", "file": "text-files"}
-"""Input format by unit, for files whose format cannot be detected; lines of JSON are read as lines of text."""
+"""Input format by the unit of a record, if it cannot be detected; lines of JSON are then read as lines of text."""
 
 
 def input_problem(file: OriginFile) -> str | None:
-    """Says how size or version of an input file differ from those at tokenization; None if they do not."""
+    """Says that an input file is missing, was standard input, or has changed since tokenization; None otherwise."""
     if file.path == STDIN:
         return "the input came from standard input and cannot be read again"
     try:
