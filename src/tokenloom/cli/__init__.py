@@ -1,4 +1,4 @@
-"""The `tokenloom` command line: its modules parse options, call other packages and print the results."""
+"""The `tokenloom` command line: modules that parse options, call other packages and print their results."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit status.
 
-    0: success; 1: a reported problem; 2: wrong usage; 130: Ctrl-C; 143 and 129: SIGTERM and SIGHUP; 141: the reader of
-    stdout closed its pipe. `arguments` default to those of the process.
+    The status is 0 after success, 1 after a reported problem, 2 after wrong usage, 130 after Ctrl-C, 143 after SIGTERM,
+    129 after SIGHUP, and 141 if the reader of stdout closed the pipe. `arguments` default to `sys.argv[1:]`.
     """
     words = sys.argv[1:] if arguments is None else arguments
     parser, status = CommandParser(prog="tokenloom"), 1

@@ -42,7 +42,7 @@ _COUNTS = (
     *("train_iters", "eval_iters", "eval_interval", "global_batch_size", "micro_batch_size"),
     *("step_batch_size_schedule", "phase_transition_iterations"),
 )
-"""Options from which sample counts are computed as in Megatron's trainer."""
+"""Fields of `TrainerOptions` that determine sample counts, which are computed as in Megatron's trainer."""
 
 _KINDS: dict[str, tuple[type[MegatronDataset], type[BlendedMegatronDatasetConfig]]] = {
     "gpt": (GPTDataset, GPTDatasetConfig),
@@ -57,7 +57,7 @@ _ALIASES = {
     for name, kind in (("--sft", "sft"), ("--fim-data", "fim"))
 }
 _FIM = {"fim_rate": 0.0, "fim_spm_rate": 0.0, "fim_extra_tokens": {"prefix": 0, "middle": 1, "suffix": 2}}
-"""Placeholders for required settings of fill in the middle, which indices do not depend on."""
+"""Placeholders for the required settings of fill in the middle; indices do not depend on these settings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,7 @@ def plan(options: PlanOptions, parser: CommandParser) -> Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerOptions(RunOptions):
-    """Options of Megatron's trainer, from which sample counts and settings are computed.
+    """Options of Megatron's trainer that determine sample counts and settings.
 
     Attributes:
         train_iters: number of training steps.
@@ -160,7 +160,7 @@ class TrainerOptions(RunOptions):
     per_dataset_sequences_path: Annotated[str | None, Written(metavar="FILE")] = None
 
     def wanted_sizes(self) -> list[int | None]:
-        """Returns the sample counts of Megatron's trainer if any of its options is given, else those of the base."""
+        """Returns sample counts of the splits: from the trainer's options if one is set, else those of `RunOptions`."""
         named = [name for name in _COUNTS if getattr(self, name) is not None]
         if not named:
             return super().wanted_sizes()

@@ -7,7 +7,7 @@ from typing import Any
 Groups = dict[str, dict[str, tuple[str, str]]]
 """Commands by group title and command name, as (module, help).
 
-The module is one of this package or a dotted name; "[extra]" is a command of the distribution that this extra installs.
+A module is in this package, or has a dotted name; "[extra]" stands for the distribution that this extra installs.
 Each help text fits a line of 80 columns.
 """
 

@@ -278,9 +278,9 @@ class ColumnOptions(JsonOption):
             number under `document`, and its value or list of values under NAME.
         kind: whether VALUES has a row for each token, sequence or document.
         of: whether a sample has a token's value where the token is the input, or where it is the label.
-        padding: value at positions of a sample without a token.
+        padding: value for the padding of a sample.
         dtype: dtype of the values (default: that of the .npy file, else float32).
-        made_by: a description of the values' source, shown by info (default: the file name).
+        made_by: a description of where the values come from, shown by info (default: the file name).
         overwrite: replace an existing column.
         json: print one JSON object: prefix, and `columns`: an object with one object per column, by name: kind, dtype,
             shape, num_bytes, crc32, of, padding, made_by, about (names of further metadata).
@@ -337,7 +337,7 @@ def _add(options: ColumnOptions, name: str, path: str) -> None:
 
 
 def _rows_by_document(path: str, name: str, count: int) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Yields (index of the document, its value or values) of each row; `InputError` for invalid or repeated rows."""
+    """Yields (document index, its value or values) for each row; raises `InputError` for invalid or repeated rows."""
     seen, limits = np.zeros(count, dtype=np.bool_), ReadLimits(max_record_bytes=1 << 30)
     keys, file = ("document", name), whole_file(inspect_input(path))
     with closing(open_slice(file, block_bytes=1 << 22, keys=keys, limits=limits)) as reader:

@@ -33,13 +33,13 @@ _OTHER_NAMES = {
     "special_tokens": "tokenizer_special_tokens",
     "template": "chat_template",
 }
-"""The option of a setting, for commands that have no option named like the setting."""
+"""The option by setting, for commands without an option that is named like the setting."""
 
 _OTHER_COMMANDS = {
     "append_eod": "`tokenloom preprocess --append-eod`",
     "split_sentences": "`tokenloom preprocess --split-sentences`",
 }
-"""Settings that only another command has."""
+"""Settings that only another command has as options."""
 
 _MISSING_KEY = re.compile(r": no key '.*'; found ")
 
@@ -62,7 +62,7 @@ def in_options(text: str, parser: argparse.ArgumentParser) -> str:
 
 
 def hint_in_options(hint: str, parser: argparse.ArgumentParser) -> str | None:
-    """Replaces settings in a hint by options; drops alternatives that keep a `setting=value`; None if none is left."""
+    """Replaces settings by options; drops alternatives whose `setting=value` has no option; None if none is left."""
     parts = _ALTERNATIVES.split(hint)
     kept = ""
     for separator, part in zip(["", *parts[1::2]], parts[::2], strict=True):
@@ -86,7 +86,7 @@ def error_lines(error: errors.TokenloomError, parser: argparse.ArgumentParser) -
 
 @contextmanager
 def print_warnings(parser: argparse.ArgumentParser) -> Iterator[None]:
-    """Prints Python and logged warnings of the `with` block as lines `warning: …`, settings replaced by options."""
+    """Prints Python and logged warnings of the `with` block as `warning: …` lines that name options, not settings."""
 
     def line_of(message: Warning | str, *_: object, **__: object) -> str:
         return f"warning: {printable(redacted(in_options(str(message), parser)))}\n"

@@ -75,12 +75,12 @@ class Written:
         show: formats the default value for the help text.
         choices: allowed texts.
         is_positional: makes a positional argument; with `names`, the user passes either the argument or the option.
-        is_hidden: leaves the option out of the help.
+        is_hidden: omits the option from the help.
         is_repeated: the user repeats the option, once per value.
         group: title of the help group of this field, or of the fields of a nested class; replaces `GROUP`.
         without: fields of a nested class that get no option.
         fields: overrides for fields of a nested class, by name.
-        others: more options that set the field: option string to keyword arguments for `add_argument`.
+        others: more options that set the field: a mapping of option strings to keyword arguments of `add_argument`.
     """
 
     names: tuple[str, ...] = ()
@@ -100,7 +100,7 @@ class Written:
 
 @dataclass(frozen=True, kw_only=True)
 class JsonOption:
-    """Base of options with `--json`; a command documents the keys of its object.
+    """Base of the options of commands that have `--json`; each command documents the keys of its JSON object.
 
     Attributes:
         json: print one JSON object.
@@ -164,7 +164,7 @@ def split_weights(text: str) -> str:
 def named_values(text: str, what: str, value: str, *, hint: str) -> Iterator[tuple[str, str, str]]:
     """Yields (name, value, location for messages) of each item of NAME=VALUE,…; a missing or repeated name is an error.
 
-    `what` and `value` are the words for name and value in error messages.
+    Error messages call the name `what`, and the value `value`.
     """
     names = set()
     for item in items_of(text):
@@ -187,7 +187,7 @@ _OF_TYPES: dict[Any, Written] = {
     float: Written(metavar="NUMBER", parse=_number, show="{:g}".format),
     str: Written(),
 }
-"""Default overrides by type annotation (see `tokenloom.setting_types`) or type."""
+"""Overrides for options of a type, by annotation (see `tokenloom.setting_types`) or type."""
 
 
 def declare(
@@ -198,8 +198,8 @@ def declare(
     Class attributes refine the options:
         GROUP: title of the help group of the class's own fields.
         EITHER: tuples of mutually exclusive fields.
-        ONE_OF: by the text of the error if all are missing, tuples of fields of which at least one is required.
-        WITHOUT_EFFECT: options to accept and ignore, by reason, as `--flag --option=N --several=N…`; not in the help.
+        ONE_OF: tuples of fields, at least one of them required; the keys are the error texts if all are missing.
+        WITHOUT_EFFECT: options to accept and ignore, such as `--flag --option=N --several=N…`, by reason; not in help.
 
     Returns a function that builds the dataclass from the parsed options; it raises `ConfigError` for invalid values.
     """
@@ -321,7 +321,7 @@ def option(parse: Callable[[str], Any]) -> Callable[[str], Any]:
 
 @cache
 def _docs(kind: Any) -> dict[str, str]:
-    """Returns the "Attributes" of the docstrings of a class and its bases, by name."""
+    """Returns the texts under "Attributes" in the docstrings of a class and its bases, by attribute name."""
     found: dict[str, str] = {}
     for owner in reversed(kind.__mro__):
         section = (inspect.cleandoc(owner.__doc__ or "") + "\n").partition("\nAttributes:\n")[2]
@@ -348,7 +348,7 @@ class CommandParser(argparse.ArgumentParser):
 
     Attributes:
         groups: the subcommands.
-        one_of: by the text of the error if all are missing, destinations of which at least one is required.
+        one_of: tuples of destinations, at least one of them required; the keys are the error texts if all are missing.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -487,7 +487,7 @@ class CommandParser(argparse.ArgumentParser):
             self._refuse(error, hint=did_you_mean(str(value), [*others, last]))
 
     def _refuse(self, error: argparse.ArgumentError, *, hint: str | None = None) -> NoReturn:
-        """Exits with an error about an argument, under the option name that the user typed."""
+        """Exits with an error about an argument; names the option as the user typed it."""
         if error.argument_name is None:
             self.error(error.message)
         names = error.argument_name.split("/")

@@ -52,7 +52,7 @@ Answers = int | Answer | Iterable[Answer]
 
 
 def print_answers(answers: Answers, *, as_json: bool) -> int:
-    """Prints each answer as soon as it is available; returns the highest exit status."""
+    """Prints each answer as soon as it is available; returns the highest of their exit statuses."""
     if isinstance(answers, int):
         return answers
     status = 0
@@ -74,8 +74,8 @@ def print_json(value: object) -> None:
 def json_text(value: Any) -> str:
     """Returns a value as one line of ASCII JSON.
 
-    Dataclasses become objects of their fields, enum members their names, paths strings, NumPy scalars and arrays
-    numbers and lists, fractions floats, and dates ISO 8601 text. NaN and infinity become null.
+    Dataclasses become objects of their fields; enum members become their names, NumPy scalars numbers, NumPy arrays
+    lists, fractions numbers, paths text, and dates ISO 8601 text. NaN and infinity become null.
     """
     text = json.dumps(value, default=_plain)
     return json.dumps(json.loads(text, parse_constant=lambda _: None)) if "NaN" in text or "Infinity" in text else text
@@ -114,8 +114,8 @@ def table(
 ) -> Iterator[str]:
     """Yields the lines of a table; columns with a heading are right-aligned, except the first.
 
-    If there are more than `most` rows, the last row is the sum of the remaining ones. On a narrow terminal, the widest
-    cells are shortened in the middle; in a pipe, each row is one line of any length.
+    If there are more than `most` rows, the last printed row is the sum of the other rows. On a narrow terminal, the
+    widest cells are shortened in the middle; in a pipe, each row is one line of any length.
     """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -147,7 +147,7 @@ def table(
 def facts_lines(title: str, facts: Mapping[str, Any], *, most: int | None = MOST_ROWS) -> Iterator[str]:
     """Yields the lines of a summary (see `HasFacts`): names and values as a table, each list as a table, then problems.
 
-    Nested mappings are flattened to "outer inner" names. A value of None is left out; a nested None is "none".
+    Nested mappings are flattened to "outer inner" names. None is left out, but printed as "none" in a nested mapping.
     """
     plain: list[tuple[str, Any]] = []
     tables: dict[str, Any] = {}
@@ -184,7 +184,7 @@ def _cell(value: Any) -> Any:
 
 
 def look_of(*, ids: bool = False, most_tokens: int | None = None) -> Look:
-    """Returns how to print tokens to stdout: about one screen per document on a terminal, all tokens in a pipe."""
+    """Returns the `Look` for stdout: on a terminal about one screen of tokens per document, in a pipe all tokens."""
     from rich.console import Console
 
     from tokenloom.inspect.shown import Look
@@ -209,7 +209,7 @@ class StoppedBySignal(KeyboardInterrupt):
 def raise_signals() -> Iterator[None]:
     """Raises `StoppedBySignal` on the first SIGTERM or SIGHUP in the `with` block, and ignores later ones.
 
-    Closed terminals and service managers send several at once. Signals with another handler keep it.
+    Closed terminals and service managers send several signals at once. A signal that has a handler keeps that handler.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

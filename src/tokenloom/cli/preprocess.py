@@ -81,7 +81,7 @@ class TokenizerOptions(ReferenceTokenizer):
 
     Attributes:
         tokenizer: a tokenizer.json, a SentencePiece .model, a .tiktoken, GPT-2's vocab.json or BERT's vocab.txt, or a
-            folder with one of them; byte: the ids are the bytes of the text; null:N: texts are lists of ids below N.
+            folder with one of these; byte: the ids are the bytes of the text; null:N: texts are lists of ids below N.
         tokenizer_kind: kind of tokenizer; auto detects it from the content of the file.
         tiktoken_pattern: regular expression with which tiktoken splits words, or r50k, p50k, cl100k, o200k (default:
             from PATH.json, or known for published files); v1 or v2 for a TikTokenizer.
@@ -101,7 +101,7 @@ class TokenizerOptions(ReferenceTokenizer):
     eod_token: str | None = None
 
     def load_tokenizer(self, *, bos_token: str | None = None) -> TextTokenizer:
-        """Loads the tokenizer; `bos_token` is its begin-of-document token if the tokenizer defines none."""
+        """Loads the tokenizer; `bos_token` is the begin-of-document token to use if the tokenizer defines none."""
         from tokenloom.tokenizers.load import load_tokenizer
 
         if self.tokenizer is not None and (self.tokenizer_type or self.tokenizer_model):
@@ -142,7 +142,7 @@ class RunnerOptions:
     restart: bool = False
 
     def job_arguments(self, function: Callable[..., Any], **others: Any) -> dict[str, Any]:
-        """Returns the options as keyword arguments of the function that runs the job; see `arguments_of`."""
+        """Returns the options as keyword arguments for `function`, which runs the job; see `arguments_of`."""
         runner: Runner | None = None
         if self.runner == "ray":
             from tokenloom.preprocess.ray_runner import RayRunner
@@ -192,7 +192,7 @@ class JobOptions(RunnerOptions):
 
 
 def written(**fields: Written) -> Written:
-    """Returns the overrides for the options of a job's settings; `fields` are more overrides, by field."""
+    """Returns the overrides for options that are settings of a job; `fields` are further overrides, by field."""
     origins = Written(help="do not write PREFIX.origins.npy, which maps documents to input files and records")
     skips = "move any number of bad records to PREFIX.rejected.jsonl instead of stopping"
     skip_all = {"action": "store_const", "const": BadRecordBudget(most=None), "help": skips}

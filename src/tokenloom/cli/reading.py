@@ -47,7 +47,7 @@ from tokenloom.tokenizers.text_tokenizer import TextTokenizer, decoded
 
 Row = dict[str, Any]
 Matches = dict[tuple[int, int], list[tuple[int, int] | None]]
-"""By (source, document), the (start, length) of matching tokens; None for the whole document."""
+"""By (source, document), the (start, length) of each match in its tokens; None for the whole document."""
 
 _TEXT_WIDTH = 100  # characters shown of the text of a document
 _CHUNK_POSITIONS = 4096  # traced at a time: a million spans of long samples at most
@@ -146,7 +146,7 @@ def _of_run(path: str, options: ShowOptions) -> Shown:
 
 
 def _tokenizer_of(opened: Run, path: str | None) -> TextTokenizer | None:
-    """Loads the tokenizer at `path`, or that of the run if None; if the latter fails, prints why and returns None."""
+    """Loads the tokenizer at `path`. If None, loads the run's tokenizer; if that fails, prints why and returns None."""
     if path is not None:
         return load_tokenizer(path)
     try:
@@ -213,7 +213,7 @@ def _span_table(rows: Sequence[Row], *more: str, origins: bool = False) -> Itera
 
 
 def _state_of(row: Row) -> object:
-    """Returns the last column of a span's line: the loss per token, or whether the span is denied or was read."""
+    """Returns a span's cell in the last column: "denied", the loss per token, or whether training has read the span."""
     if row["denied"]:
         return "denied"
     if row.get("loss") is not None:
@@ -233,7 +233,7 @@ def _origin_of(row: Row) -> str:
 
 
 def _text_lines(rows: Sequence[Row], *names: str) -> Iterator[str]:
-    """Yields, per row and field of `names`, its lines of text, each line with the document as prefix."""
+    """Yields the lines of the texts in the fields `names` of each row; each line begins with the row's document."""
     for row, name in itertools.product(rows, names):
         if row.get(name) is not None:
             lines = printable(row[name]).removesuffix("\n").split("\n")
@@ -242,7 +242,7 @@ def _text_lines(rows: Sequence[Row], *names: str) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class RunFiles(RunPath, RankOptions):
-    """Options for files that reading a run may need.
+    """Options that name files other than the data of a run.
 
     Attributes:
         tokenizer: tokenizer.json or its folder (default: the tokenizer of the run).
@@ -281,7 +281,7 @@ class TraceOptions(RunFiles):
 
     Attributes:
         step: steps, from 0.
-        position: positions (samples), from 0.
+        position: positions of samples, from 0.
         rank: print only the samples of these data-parallel ranks.
         holdout: --position is a position among the held-out samples.
         text: print the decoded text.
@@ -436,7 +436,7 @@ def _loss_of(row: Row, losses: Mapping[tuple[int, int], SpanLoss]) -> Row:
 def _worst_lines(
     documents: Sequence[Row], positions: Iterable[int], losses: Mapping[tuple[int, int], SpanLoss], *, whole_text: bool
 ) -> Iterator[str]:
-    """Yields a table of the documents and then their texts, whole or the first words."""
+    """Yields a table of the documents, and then the text of each, whole or its first words."""
     wanted, known = set(positions), {position for position, _ in losses}
     total = sum(each.loss for each in losses.values())
     missing = f", {len(wanted - known):,} without a recorded loss" if wanted - known else ""
@@ -456,7 +456,7 @@ def _worst_lines(
 
 
 def _deny_lines(options: BatchSizes, opened: Run, documents: Sequence[Row], first: int) -> Iterator[str]:
-    """Yields a command that denies documents from position `first` on, or the first unconsumed one if later."""
+    """Yields a command that denies documents from position `first` on, or from the first unconsumed one if later."""
     position = max(first, opened.lock.consumed)
     arguments: list[object] = ["--from-position", position]
     if (sizes := options.batch_sizes(opened.lock)) is not None:
@@ -719,7 +719,7 @@ def replay(options: ReplayOptions) -> Iterator[Answer]:
 
 
 def _wanted_ranges(options: ReplayOptions, opened: Run, name: str) -> list[tuple[RangeDigest, str | None]]:
-    """Returns (range to read, its expected sum as 32 hex digits, or None if nothing is expected)."""
+    """Returns (range, expected sum) of each range to read; a sum is 32 hex digits, or None if nothing is expected."""
     start = options.position_of(options.from_position, opened.lock)
     stop = options.position_of(options.to_position, opened.lock)
     if options.expect_file is not None:

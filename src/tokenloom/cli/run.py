@@ -83,12 +83,12 @@ def _date(text: str) -> datetime:
 @dataclass(frozen=True, kw_only=True)
 class InitOptions(JsonOption):
     """Write a run.toml with comments, from folders (one source each), from a blend in Megatron's syntax, or from the
-    arguments of a Megatron run. Weights default to token counts, the size to one pass.
+    arguments of a Megatron run. By default, the weights are token counts, and the run is one pass.
 
     Attributes:
         folders: folders, globs or prefixes, one source each.
         data_path: prefixes, globs or folders, optionally with a weight before each.
-        args_file: arguments of a Megatron run: a script, a list of arguments, or YAML.
+        args_file: file with the arguments of a Megatron run: a script, a list of arguments, or YAML.
         output: output file.
         overwrite: replace an existing file.
         sequence_length: tokens per sample (default 4096).
@@ -96,7 +96,7 @@ class InitOptions(JsonOption):
         samples: total samples of the run.
         seed: seed of the shuffle (default 1234).
         tokenizer: path of the tokenizer of the data.
-        holdout: share of each source to hold out for validation, such as "0.1%".
+        holdout: share of each source to hold out for validation, such as 0.1%.
         json: print one JSON object: path, data (a list), others (arguments of --args-file that are not about data), and
             `not_taken`: a list with one object per argument about data that was ignored: argument, reason.
     """
@@ -241,7 +241,7 @@ def _answer(
 
 
 def _segment(lock: RunLock, segment: LockedSegment, *, as_text: bool = False) -> dict[str, Any]:
-    """Returns the values of a segment to print; weights are a mapping by source, or a text of the largest shares."""
+    """Returns the values of a segment to print; `weights` is a mapping by source, or a text of the largest shares."""
     weights: Any = {lock.sources[source].name: weight for source, weight in segment.weights}
     if as_text:
         total, ranked = sum(weights.values()), sorted(segment.weights, key=lambda each: (-each[1], each[0]))
@@ -394,7 +394,7 @@ class PlanOptions(RunPath, BatchSizes):
         tokens_per_second: training throughput over all ranks.
         start: date and time at which training reads the first unconsumed position (default: print no dates).
         json: print one JSON object: run, cut_short, num_samples, num_tokens; lists of objects: segments, sources, caps;
-            and the object `end`. Objects in segments and caps, and `end`, have step, seconds and date where known.
+            and the object `end`. All these objects except sources have step, seconds and date if the options give them.
     """
 
     tokens_per_second: Annotated[float | None, Written(metavar="N", group="dates")] = None
@@ -455,7 +455,7 @@ class _Schedule:
         self._speed, self._start = options.tokens_per_second, options.start
 
     def facts(self, position: int | None) -> dict[str, Any]:
-        """Returns `step`, `seconds` and `date` of a position, as far as the options determine them."""
+        """Returns `step`, `seconds` and `date` of a position; leaves out those that the options do not determine."""
         facts: dict[str, Any] = {}
         if position is not None and self._sizes is not None:
             facts["step"] = self._sizes.step_of_position(position)
@@ -552,7 +552,7 @@ class DiffOptions(JsonOption):
 
     Attributes:
         before: a run.toml or a lock file, such as an older one.
-        after: the run.toml or lock file to compare with A.
+        after: a run.toml or a lock file to compare with A.
         until_position: compare only positions before N (default: all).
         json: print one JSON object: position, before, after, reason, runs, ends, stop; lists: settings, sources.
     """

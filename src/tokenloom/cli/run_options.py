@@ -38,7 +38,7 @@ class DataOptions:
         data_path: prefixes, globs or folders, optionally with a weight before each.
         data_args_path: a text file with the entries of --data-path.
         per_split_data_args_path: a JSON file with a list of entries for each of train, valid and test.
-        train_data_path, valid_data_path, test_data_path: entries for this split only.
+        train_data_path, valid_data_path, test_data_path: entries as in --data-path, for this split only.
     """
 
     GROUP = "data (one of these)"
@@ -84,7 +84,7 @@ class SizeOptions:
     """Minimum sample counts per split.
 
     Attributes:
-        train_samples, valid_samples, test_samples: number of samples of the split (default one epoch).
+        train_samples, valid_samples, test_samples: number of samples of this split (default: one epoch).
     """
 
     GROUP = "minimum number of samples"
@@ -107,7 +107,7 @@ class RunOptions(SizeOptions, DataOptions):
         sequence_length: tokens per sample.
         full_validation: validate on exactly one epoch.
         multiple_validation_sets: build one validation dataset per prefix instead of a blend.
-        mid_level_dataset_surplus: extra samples to build per dataset, as a share of those needed.
+        mid_level_dataset_surplus: extra samples to build per dataset, as a share of the needed samples.
         extend_short_datasets: repeat a dataset that has too few samples.
     """
 
@@ -151,7 +151,7 @@ class BatchSizes:
 
     Attributes:
         global_batch_size: samples per step, over all ranks.
-        batch_size_schedule: batch sizes by consumed tokens: "0:768 250B:1536" is 768 samples, from 250B tokens 1536.
+        batch_size_schedule: batch sizes by consumed tokens: "0:768 250B:1536" is 768 samples, from 250B tokens on 1536.
     """
 
     GROUP = "batches (use the values of training)"
@@ -166,14 +166,14 @@ class BatchSizes:
         return self.global_batch_size is not None or self.batch_size_schedule is not None
 
     def batch_sizes(self, lock: RunLock | None) -> BatchSizeSchedule | None:
-        """Returns the batch sizes, or None if not given; a schedule by tokens needs the lock's sequence lengths."""
+        """Returns the batch sizes, None if not given; a schedule by tokens needs the sequence lengths in the lock."""
         if self.batch_size_schedule is not None:
             lengths = [(segment.start, segment.sequence_length) for segment in lock.segments] if lock else []
             return BatchSizeSchedule.parse(self.batch_size_schedule, sequence_length=lengths or None)
         return None if self.global_batch_size is None else BatchSizeSchedule.constant(self.global_batch_size)
 
     def position_of(self, position: int | None, lock: RunLock | None) -> int | None:
-        """Returns `position` as it is, or the first position of a `Step`."""
+        """Returns the first position of the step if `position` is a `Step`, else `position` unchanged."""
         if not isinstance(position, Step):
             return position
         if (sizes := self.batch_sizes(lock)) is None:
@@ -220,6 +220,6 @@ def stage_of(name: str) -> str:
 
 
 def difference(path: str, amended: Amended, *, after: str = "after") -> list[str]:
-    """Returns a unified diff of `run.toml` before and after, as lines; `after` labels the new text."""
+    """Returns the lines of a unified diff of `run.toml` before and after an amendment; `after` labels the new text."""
     texts = amended.before.splitlines(), amended.after.splitlines()
     return list(difflib.unified_diff(*texts, f"{path} before", f"{path} {after}", n=1, lineterm=""))
