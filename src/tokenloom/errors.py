@@ -6,7 +6,7 @@ written for Megatron catches. This module imports nothing else of tokenloom.
 
 
 class TokenloomError(Exception):
-    """Base class of all errors of this package; `hint` says how to fix the problem, if known."""
+    """Base class of all errors of this package; `hint` says how to fix the problem, or is None."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -29,7 +29,7 @@ class ConfigError(TokenloomError, ValueError, AssertionError):
 
 
 class OutputExistsError(ConfigError, FileExistsError):
-    """The output exists, belongs to another job, and was not overwritten."""
+    """The path of an output has the output of another job, which was not overwritten."""
 
 
 class MissingExtraError(TokenloomError, ImportError):
@@ -57,7 +57,7 @@ class MissingObjectError(StorageError, FileNotFoundError):
 
 
 class AccessDeniedError(StorageError, PermissionError):
-    """The object store rejected the credentials or the permissions of a request."""
+    """The object store rejected a request: its credentials are wrong, or lack a permission."""
 
 
 class OutputBusyError(StorageError, BlockingIOError):
@@ -77,11 +77,11 @@ class UnavailableError(StorageError):
 
 
 class IndexCacheError(TokenloomError, ValueError):
-    """A cached index is missing, damaged or stale, or cannot be written."""
+    """An index in the index cache is missing, damaged or stale, or cannot be written."""
 
 
 class OversampledError(TokenloomError, IndexError):
-    """A blend needs more samples of a dataset than the dataset has; the message names it and both numbers."""
+    """A blend needs more samples of a dataset than the dataset has; the message has both numbers."""
 
 
 class TokenizerError(TokenloomError, ValueError):
@@ -109,11 +109,11 @@ class WorkerError(TokenloomError, RuntimeError):
 
 
 class BuildError(TokenloomError, RuntimeError):
-    """A rank failed or died during a joint build; every rank raises this error with that rank's cause."""
+    """A rank failed or died while ranks built datasets together; each rank raises this error with the same cause."""
 
 
 class DivergenceError(TokenloomError, RuntimeError):
-    """Ranks have different settings or data, or are at different steps, where all must have the same."""
+    """Ranks that must agree have different settings or data, or are at different steps."""
 
 
 class ConformanceError(TokenloomError, AssertionError):
@@ -129,7 +129,7 @@ class ShortDatasetWarning(TokenloomWarning):
 
 
 class CacheNotWrittenWarning(TokenloomWarning):
-    """An index was built but could not be written to the cache; the next start builds it again."""
+    """An index was built but could not be written to the index cache; the next start builds it again."""
 
 
 class AmbiguousPadWarning(TokenloomWarning):
@@ -157,7 +157,7 @@ class MissingEodWarning(TokenloomWarning):
 
 
 class ResonanceWarning(TokenloomWarning):
-    """Some ranks read another mixture than the blend, because its order repeats each time all ranks read a batch."""
+    """Some ranks read another mixture than the blend, as its order repeats each time all ranks have read a batch."""
 
 
 class CutShortWarning(TokenloomWarning):

@@ -1,4 +1,4 @@
-"""A lock that is safe across `os.fork`: a child never inherits it locked by a thread that does not exist there."""
+"""A lock that is safe across `os.fork`: in the child, it is never held by a thread that exists only in the parent."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 _IMPORTED_FIRST = (logging, concurrent.futures.thread)
 
 READING_LOCK = threading.RLock()
-"""A reentrant lock for short critical sections while reading a sample; a fork waits until they are complete.
+"""A reentrant lock for short critical sections while reading a sample; `os.fork` waits until no thread holds it.
 
-There is only one, because several locks would need a fixed order of acquisition.
+There is only one such lock, because several would need a fixed order of acquisition.
 """
 
 os.register_at_fork(
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 else:
 
     class cached_property(functools.cached_property):
-        """`functools.cached_property` without a lock, as in Python 3.12. That of 3.11 locks all instances at once.
+        """`functools.cached_property` without a lock, as in Python 3.12. In 3.11, one lock serves all instances.
 
         If several threads compute the value at the same time, the value computed last is kept.
         """

@@ -49,7 +49,7 @@ def process_start(process: int) -> str | None:
 
 
 def descriptor_path(descriptor: int) -> str:
-    """Returns a path of an open file of this process; opening the path gives a file position of its own."""
+    """Returns a path that opens an open file of this process again, with a separate file position."""
     return f"/proc/self/fd/{descriptor}"
 
 

@@ -3,7 +3,7 @@
 A number consists of ASCII digits with an optional sign, decimal point and exponent. Everything else that `float` takes
 (`nan`, `inf`, `1_000`, digits of other scripts) is an error.
 
-All functions raise `ConfigError`. The message begins with `where`, the location of the text, or with the setting.
+Invalid numbers raise `ConfigError`. The message begins with `where` (the location of the text) or a setting's name.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def quoted(text: str) -> str:
 
 
 def items_of(text: str, *, separators: str = ",", blanks_separate: bool = False) -> list[Item]:
-    """Splits a separated list into items, including empty ones; an empty text is one empty item.
+    """Splits a text at separators into items, including empty items; an empty text is one empty item.
 
-    `separators` are characters; with `blanks_separate`, whitespace alone separates items, too.
+    Each character of `separators` is a separator; with `blanks_separate`, whitespace is one, too.
 
     Example:
         >>> [(item.text, item.column) for item in items_of("90, abc,,5")]
@@ -144,8 +144,8 @@ def parse_percentage(text: str, where: str) -> float:
 def number_or_none(text: str, where: str) -> float | None:
     """Parses a number; returns None for text that is not a number, such as a path.
 
-    NaN and infinity are returned, so that the caller's range check reports them. Text that only Python takes for a
-    number, such as `1_000`, is ambiguous and raises `ConfigError`.
+    NaN and infinity are returned, so that the caller's range check reports them. Text that is a number for `float` but
+    not here, such as `1_000`, raises `ConfigError`, since its meaning is unclear.
     """
     stripped = text.strip()
     if _NUMBER.fullmatch(stripped):
@@ -184,7 +184,7 @@ def checked_integer(
 ) -> int:
     """Validates an integer of any integer type in [at_least, below); returns an int.
 
-    Bools, floats and strings are errors. `hint` is the hint of the error about a value out of range.
+    Bools, floats and strings are errors. `hint` is the hint of the error if the value is out of range.
     """
     try:
         number = operator.index(value)  # type: ignore[arg-type]  # raises TypeError

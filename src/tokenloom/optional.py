@@ -16,7 +16,7 @@ def is_installed(module: str) -> bool:
 
 
 def folder_of(package: str, *, extra: str) -> str:
-    """Returns the folder of an installed package without importing it; raises `MissingExtraError` if it is missing."""
+    """Returns the folder of a package without importing it; raises `MissingExtraError` if it is not installed."""
     found = importlib.util.find_spec(package)
     if found is None or found.origin is None:
         raise MissingExtraError(f"`{package}` is not installed", hint=f"run `pip install 'tokenloom[{extra}]'`")
@@ -24,7 +24,7 @@ def folder_of(package: str, *, extra: str) -> str:
 
 
 def require(module: str, *, extra: str) -> ModuleType:
-    """Imports a module; raises `MissingExtraError` if it, or a module that it imports, is not installed."""
+    """Imports a module; raises `MissingExtraError` if the module, or one that it imports, is not installed."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -36,10 +36,10 @@ class Uncalled(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """The methods of an object that a user's code overrides.
+    """The methods of an object, or of a class, that a user's code overrides.
 
     Attributes:
-        cls: the class of the object.
+        cls: the class, or the class of the object.
         found: (level, class name) by method: level 0 is the object itself, 1 the class, 2 the next class of its MRO.
     """
 
@@ -63,7 +63,7 @@ class Overrides:
         return known[1]
 
     def skipped(self, method: str, *hooks: str) -> str | None:
-        """Returns an override, such as "Mine.__getitem__", that the fast method `method` would skip; None if none."""
+        """Returns an override of `hooks`, such as "Mine.__getitem__", that calling `method` would skip, or None."""
         nearest, _ = self.found.get(method, (sys.maxsize, ""))
         for hook in hooks:
             level, owner = self.found.get(hook, (sys.maxsize, ""))
@@ -72,14 +72,14 @@ class Overrides:
         return None
 
     def refuse_alone(self, method: str, *hooks: str) -> None:
-        """Raises `ConfigError` if `method` is overridden but none of `hooks`, which would return other data."""
+        """Raises `ConfigError` if `method` is overridden but none of `hooks`: the hooks would return other data."""
         if method in self.found and self.found.keys().isdisjoint(hooks):
             _, owner = self.found[method]
             message = f"`{owner}` overrides `{method}` but not `{hooks[0]}`, which would return other data"
             raise ConfigError(message, hint=f"override `{hooks[0]}`, or both")
 
     def refuse_uncalled(self, hooks: Mapping[str, Uncalled]) -> None:
-        """Raises `ConfigError` if a hook is overridden that tokenloom never calls, unless `Uncalled.unless` is too."""
+        """Raises `ConfigError` if a hook is overridden, unless a method of the hook's `unless` is overridden, too."""
         for name, hook in hooks.items():
             if name in self.found and self.found.keys().isdisjoint(hook.unless):
                 message = f"`{self.found[name][1]}` overrides `{name}`, which tokenloom does not call"

@@ -1,7 +1,7 @@
 """Reports the progress of long work and long waits.
 
-Long work opens a `task` and advances it; code that waits for another process or machine opens `waiting_for`. While any
-of them is open, a thread passes them to a reporter: that of the command line (`reporting_to`), or else one that logs.
+Long work opens a `task` and advances it; code that waits for another process or machine opens `waiting_for`. A thread
+passes all open tasks and waits to a reporter: one that logs, unless `reporting_to` sets another.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LOGGER = logging.getLogger(__name__)
 _Print = Callable[[str], object]
 
 SILENT_SECONDS = 4.6
-"""Time without progress after which a wait is reported; within 5 s including the reporter's interval."""
+"""Time without progress after which a wait is reported: the reporter looks every 0.4 s, so reports come within 5 s."""
 
 SECONDS_BETWEEN_LINES = 30.0
 """Interval between two log lines about the same task or wait."""
@@ -36,7 +36,7 @@ class Task:
     Attributes:
         description: name of the work, such as "merge".
         started: start time, in seconds of the monotonic clock.
-        before: the amounts at the start.
+        before: the amounts when the task was opened.
     """
 
     __slots__ = ("__weakref__", "_done", "_lock", "_notes", "_num_tokens", "_total", "before", "description", "started")
@@ -55,7 +55,7 @@ class Task:
             self._done += count
 
     def tell(self, done: int, *, total: int | None = None, num_tokens: int = 0, notes: Sequence[str] = ()) -> None:
-        """Sets all amounts."""
+        """Sets the amount done, the total, the number of tokens done, and the notes."""
         with self._lock:
             self._done, self._total = done, total
             self._num_tokens, self._notes = num_tokens, tuple(notes)
@@ -97,7 +97,7 @@ class Wait:
 def task(
     description: str, *, unit: str, total: int | None = None, done: int = 0, num_tokens: int = 0
 ) -> Iterator[Task]:
-    """Opens a task for the `with` block; yields it. Call it to advance it.
+    """Opens a task for the `with` block and yields it; calling the task advances it.
 
     Args:
         description: name of the work, such as "merge".
@@ -139,7 +139,7 @@ def waiting_for(what: str, *, setting: str | None = None) -> Iterator[Wait]:
 def if_stopped(words: Callable[[], str]) -> Iterator[None]:
     """Adds the note that `words` returns to a `KeyboardInterrupt` (Ctrl-C or a signal) that ends the `with` block.
 
-    In nested blocks, only the innermost adds its note, such as "6 of 11 shards are done: run the same command again".
+    Of nested blocks, only the innermost adds a note, such as "6 of 11 shards are done: run the same command again".
     """
     try:
         yield
@@ -163,8 +163,8 @@ def reporting_to(reporter: LineReporter) -> Iterator[None]:
 class LineReporter:
     """A reporter that prints lines: the oldest open task every 30 s and at its end; a wait after 5 s, then every 30 s.
 
-    Waits for the same thing are one line; no wait is reported while a task advances. Called by one thread at a time.
-    `say` and `warn` print a line about a task and about a wait; `clock` returns the time in seconds.
+    Waits for the same thing share a line; no wait is reported while a task advances. Called by one thread at a time.
+    `say` prints a line about a task, `warn` a line about a wait; `clock` returns the time in seconds.
     """
 
     def __init__(self, say: _Print, warn: _Print, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -229,7 +229,7 @@ class _Board:
         self.clear()
 
     def clear(self) -> None:
-        """Forgets everything, as needed in a forked child, which has no reporting thread."""
+        """Forgets all tasks and waits; a forked child must call it, as it has no reporting thread."""
         self._lock = threading.RLock()  # reentrant: garbage collection may close a task while this thread holds it
         self._reporting = threading.RLock()  # held while the reporter is called
         self._open: dict[int, Task | Wait] = {}

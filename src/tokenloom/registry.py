@@ -15,7 +15,7 @@ Entry = TypeVar("Entry")
 class Registry(UserDict[str, Entry]):
     """A mapping from names to objects, each imported on first use; a name cannot be assigned twice.
 
-    Thread-safe once all objects are added. A new process has an object only if it imports the module that adds it.
+    Thread-safe once all objects are added. An object added by a user exists only in processes that also add it.
 
     Args:
         kind: what the objects are, for error messages, such as "input format".

@@ -31,8 +31,8 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 def check_types(settings: object) -> None:
     """Validates the types of a dataclass's fields; raises `ConfigError` for the first field of a wrong type.
 
-    Validates fields that classes of this package declare as int, float, bool, str or `Literal`, optionally with None;
-    ignores all others. NumPy integers are converted to int, so that they can be written as JSON.
+    Validates the fields that classes of this package declare as int, float, bool, str or `Literal`, optionally with
+    None, and no others. Converts NumPy integers to int, so that they can be written as JSON.
     """
     declared: dict[str, tuple[Any, bool]] = _declared(type(settings))  # type: ignore[arg-type]  # classes are hashable
     for name, (kind, optional) in declared.items():
@@ -70,7 +70,7 @@ def checked_paths(name: str, paths: object, *, example: str | None = None) -> li
 
 
 def checked_output_prefix(name: str, path: object) -> str:
-    """Validates the prefix of an output; it must end with a file name, else files such as `.bin` would be written."""
+    """Validates the prefix of an output: without a file name at its end, the files would be named `.bin` and `.idx`."""
     text = checked_path(name, path, example="such as `data/corpus`")
     if os.path.basename(text) in ("", ".", ".."):
         raise ConfigError(
