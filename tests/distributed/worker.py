@@ -20,7 +20,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from tests.distributed.fleet import Group, Member, count_sockets, join, ranks_threads
-from tests.loading.reading import Lying
+from tests.loading.reading import OnceLying
 from tests.support import StandInTokenizer, make_config, wait_until
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
@@ -354,16 +354,6 @@ def read_and_check(
 def make_loader(dataset: Any, rank: int, size: int) -> Any:
     sampler = tokenloom.MegatronPretrainingSampler(300, 0, 4, rank, size)
     return tokenloom.ThreadLoader(dataset, sampler)
-
-
-class OnceLying(Lying):
-    """Flips the bit only once."""
-
-    def batch(self, positions: Any) -> Any:
-        batch = super().batch(positions)
-        if self.position in list(positions):
-            self.position = -1
-        return batch
 
 
 def default_device_is_elsewhere(me: Rank) -> Any:

@@ -1,6 +1,8 @@
-"""A run of sixteen tokens per sample, its loaders, and a dataset with a flipped bit."""
+"""Runs for loaders: one without data, one of sixteen tokens a sample; its loaders, and datasets with a flipped bit."""
 
 from __future__ import annotations
+
+import hashlib
 
 import numpy as np
 from tests.datasets.conversations import ANSWER, PROMPT, conversation, write_conversations
@@ -8,8 +10,38 @@ from tests.run.data import write_source
 from tests.support import StandInTokenizer
 
 from tokenloom import MegatronPretrainingSampler
+from tokenloom.errors import ConfigError
 from tokenloom.loading.thread_loader import ThreadLoader
 from tokenloom.run.run import Run
+
+
+class FakeRun:
+    def __init__(self, num_samples, name="the run"):
+        self.num_samples = num_samples
+        self.name = name
+
+    def __len__(self):
+        return self.num_samples
+
+    def __getitem__(self, position):
+        return {"position": np.array(-1 if position is None else position)}
+
+    def batch(self, positions):
+        return {"position": np.array([-1 if position is None else position for position in positions], np.int64)}
+
+    def order_state(self, position):
+        if position > self.num_samples:
+            message = f"the run ends at {self.num_samples}, before {position}"
+            raise ConfigError(message)
+        return {"run": self.name, "position": position, "digest": hashlib.sha256(self.name.encode()).hexdigest()}
+
+    def position_of_state(self, state):
+        assert set(state) == {"run", "position", "digest"}
+        if self.order_state(state["position"]) != state:
+            message = f"expected a state of {self.name}, found one of {state['run']}"
+            raise ConfigError(message)
+        return state["position"]
+
 
 RUN = """\
 order = {order}
@@ -83,4 +115,14 @@ class Lying:
     def batch(self, positions):
         batch = self.dataset.batch(positions)
         batch["tokens"][[position == self.position for position in positions], 5] ^= np.int64(4)
+        return batch
+
+
+class OnceLying(Lying):
+    """Flips the bit only when the position is read first."""
+
+    def batch(self, positions):
+        batch = super().batch(positions)
+        if self.position in list(positions):
+            self.position = -1
         return batch

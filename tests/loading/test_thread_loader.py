@@ -1,4 +1,4 @@
-"""Batches that threads read ahead, errors, and states."""
+"""Batches that threads read ahead, in a ring of reused arrays or not, errors, and states of a run."""
 
 from __future__ import annotations
 
@@ -6,23 +6,57 @@ import itertools
 import json
 import subprocess
 import sys
+import threading
+import time
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.loading.batches import CHANGES, assert_equal_batches, stacked
-from tests.loading.fake_run import FakeRun
-from tests.loading.threads import Slow, loader_threads
+from tests.loading.reading import FakeRun
 from tests.support import flat, make_dataset, wait_until
 
-from tokenloom import ConfigError, ThreadLoader
+from tokenloom import ThreadLoader
+from tokenloom.errors import ConfigError
+from tokenloom.loading.loader import build_dataloader
 from tokenloom.loading.samplers import (
     HybridCPMegatronPretrainingSampler,
     MegatronPretrainingRandomSampler,
     MegatronPretrainingSampler,
 )
-from tokenloom.loading.state import loader_state
+from tokenloom.loading.state import consumed_of_state, in_order, loader_state
+
+
+def loader_threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("tokenloom-loader")]
+
+
+class Slow:
+    """A dataset with slow batches: that of `fails_at` fails, and the first waits until `waits_for` are in progress."""
+
+    def __init__(self, dataset, fails_at=None, *, waits_for=1, fills_batches=False):
+        self.dataset = dataset
+        self.fills_batches = fills_batches
+        self.fails_at = fails_at
+        self.waits_for = waits_for
+        self.most_under_way = self.under_way = 0
+        self.lock = threading.Lock()
+
+    def allocate_batch(self, count, **settings):
+        return self.dataset.allocate_batch(count, **settings)
+
+    def batch(self, positions, **out):
+        with self.lock:
+            self.under_way += 1
+            self.most_under_way = max(self.most_under_way, self.under_way)
+        wait_until(lambda: self.most_under_way >= self.waits_for)
+        time.sleep(0.02 / (1 + positions[0]))
+        with self.lock:
+            self.under_way -= 1
+        if self.fails_at in positions:
+            raise ValueError("broken data")
+        return self.dataset.batch(positions, **out)
 
 
 @pytest.fixture
@@ -294,3 +328,164 @@ def test_leaving_the_loop_ends_the_threads(dataset):
         assert batch["tokens"].shape[0] == 2
         break
     assert loader_threads() == []
+
+
+SAMPLER = MegatronPretrainingSampler(39, 0, 3, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "num_threads", "read_ahead", "reuse_after"),
+    [("plain", 1, 1, 1), ("masks", 1, 4, 1), ("resets", 3, 5, 2), ("document masking", 2, 2, 7)],
+)
+def test_a_batch_is_valid_until_reuse_after_more_batches_are_requested(
+    prefix, change, num_threads, read_ahead, reuse_after
+):
+    dataset = make_dataset(prefix, num_samples=40, **CHANGES[change])
+    loader = ThreadLoader(
+        dataset, SAMPLER, num_threads=num_threads, read_ahead=read_ahead, reuse_after=reuse_after, pin_memory=False
+    )
+    expected = list(stacked(dataset, SAMPLER))
+    for _ in range(2):
+        kept = []
+        for number, batch in enumerate(loader):
+            kept = [*kept, (number, batch)][-reuse_after:]
+            assert_equal_batches([held for _, held in kept], [expected[k] for k, _ in kept])
+        assert number == len(expected) - 1
+
+
+def test_no_new_memory_is_used_once_the_ring_is_full(dataset):
+    loader = ThreadLoader(dataset, SAMPLER, read_ahead=2, reuse_after=2, pin_memory=False)
+    found = [tuple(tensor.data_ptr() for tensor in batch.values()) for batch in loader]
+    assert found[4:] == found[:-4]
+    assert len(set(found)) == 4
+
+
+def test_changing_a_batch_does_not_change_later_batches(dataset):
+    expected = list(stacked(dataset, SAMPLER))
+    for number, batch in enumerate(ThreadLoader(dataset, SAMPLER, reuse_after=1, pin_memory=False)):
+        assert_equal_batches([batch], [expected[number]])
+        for tensor in batch.values():
+            tensor.fill_(5)
+        batch.clear()
+
+
+def test_batches_of_an_abandoned_iteration_stay_valid(dataset):
+    loader = ThreadLoader(dataset, SAMPLER, read_ahead=1, reuse_after=1, pin_memory=False)
+    pass_over = iter(loader)
+    held = next(pass_over)
+    pass_over.close()
+    before = {name: tensor.clone() for name, tensor in held.items()}
+    assert len(list(loader)) == 13
+    assert_equal_batches([held], [before])
+
+
+@pytest.mark.parametrize("setting", [{"reuse_after": 1}, {"integer_dtype": "int32"}])
+def test_settings_that_need_a_dataset_to_fill_arrays_are_refused(prefix, setting):
+    name = next(iter(setting))
+    with pytest.raises(ConfigError, match=f"`{name}` needs a dataset that fills given arrays, which Slow does not"):
+        ThreadLoader(Slow(make_dataset(prefix)), [[0]], pin_memory=False, **setting)
+    for wrong in ({"reuse_after": 0}, {"integer_dtype": "int16"}):
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            ThreadLoader(make_dataset(prefix), [[0]], **wrong)
+
+
+RUN = FakeRun(100)
+STATE = loader_state(RUN, 40)
+
+
+def test_a_state_is_a_position_and_a_digest():
+    assert list(STATE) == ["version", "run", "position", "digest"]
+    assert (STATE["version"], STATE["run"], STATE["position"]) == (2, "the run", 40)
+    assert json.loads(json.dumps(STATE)) == STATE
+    for consumed in (0, 1, 100, np.int64(7)):
+        assert consumed_of_state(FakeRun(100), loader_state(RUN, consumed)) == consumed
+    with pytest.raises(ConfigError, match="expected a state of another run, found one of the run"):
+        consumed_of_state(FakeRun(100, name="another run"), STATE)  # the dataset decides
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        (None, "loader state must be a mapping, got 'None'"),
+        ({}, "version of the run's loader state: expected 2, found None"),
+        ({**STATE, "version": 3}, "version of the run's loader state: expected 2, found 3"),
+        ({**STATE, "digest": None}, "`digest` of the loader state must be text, got None"),
+        ({**STATE, "position": -1}, "`position` of the loader state"),
+    ],
+)
+def test_invalid_states_are_refused(state, message):
+    with pytest.raises(ConfigError, match=message):
+        consumed_of_state(RUN, state)
+
+
+def test_a_dataset_that_is_not_a_run_has_no_state(prefix):
+    dataset = make_dataset(prefix)
+    with pytest.raises(ConfigError, match=r"^GPTDataset is not a run, so it has no state\nhint: save"):
+        loader_state(dataset, 3)
+    with pytest.raises(ConfigError, match="the state belongs to a run, but the dataset, GPTDataset, is not a run"):
+        consumed_of_state(dataset, STATE)
+
+
+@pytest.mark.parametrize(("consumed", "message"), [(-1, "consumed_samples"), (101, "the run ends at 100, before 101")])
+def test_consumed_samples_are_checked(consumed, message):
+    with pytest.raises(ConfigError, match=message):
+        loader_state(RUN, consumed)
+
+
+def test_a_data_loader_resumes_from_a_state():
+    pytest.importorskip("torch")
+    loader = build_dataloader(RUN, MegatronPretrainingSampler(100, 0, 5, 0, 2))
+    assert [batch["position"].tolist()[0] for _, batch in zip(range(3), loader, strict=False)] == [0, 10, 20]
+    consumed = consumed_of_state(RUN, loader_state(RUN, 30))
+    resumed = build_dataloader(RUN, MegatronPretrainingSampler(100, consumed, 7, 1, 3))
+    assert next(iter(resumed))["position"].tolist() == list(range(37, 44))
+
+
+class Backwards(MegatronPretrainingSampler):
+    def __iter__(self):
+        return reversed(list(super().__iter__()))
+
+
+class Own:
+    def __iter__(self):
+        return iter([[0], [1]])
+
+    def position_after(self, num_batches):
+        return num_batches
+
+    def begin_at(self, position):
+        pass
+
+
+NOT_IN_ORDER = " does not follow the order of positions, so a run has no state with it"
+
+
+@pytest.mark.parametrize(
+    ("sampler", "message"),
+    [
+        (MegatronPretrainingRandomSampler(None, 100, 0, 5, 0, 2, False), "RandomSampler" + NOT_IN_ORDER),
+        ([[0], [1]], "list" + NOT_IN_ORDER),
+        (Backwards(100, 0, 5, 0, 2), "`Backwards.__iter__` is overridden without `position_after`, which a state"),
+    ],
+)
+def test_samplers_that_are_not_in_order_are_refused(sampler, message):
+    with pytest.raises(ConfigError, match=message):
+        in_order(sampler, RUN)
+
+
+@pytest.mark.parametrize("sampler", [MegatronPretrainingSampler(100, 0, 5, 0, 2), Own()])
+def test_samplers_in_order_are_accepted(sampler):
+    assert in_order(sampler, RUN) is sampler
+
+
+def test_a_dataset_built_for_a_run_uses_its_order():
+    class Built:
+        run_order = None
+
+    dataset = Built()
+    with pytest.raises(ConfigError, match="Built is not a run"):
+        loader_state(dataset, 3)
+    dataset.run_order = FakeRun(10)
+    state = loader_state(dataset, 3)
+    assert state == loader_state(dataset.run_order, 3)
+    assert consumed_of_state(dataset, state) == 3
