@@ -1,19 +1,26 @@
-"""Validation of dataset settings."""
+"""Settings of datasets: validation, splits and the pad id."""
 
 from __future__ import annotations
 
+import pickle
 import pydoc
 import re
+import warnings
 from dataclasses import fields
+from enum import Enum
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests import support
 from tests.support import StandInTokenizer, make_config
 
 from tokenloom import GPTDatasetConfig, SFTDatasetConfig, T5MaskedWordPieceDatasetConfig
-from tokenloom.errors import ConfigError, DuplicateDataWarning
+from tokenloom.datasets.splits import Split, parse_and_normalize_split, split_indices, split_matrix
+from tokenloom.datasets.tokenizer import NO_TOKEN, pad_token_id
+from tokenloom.errors import AmbiguousPadWarning, ConfigError, DuplicateDataWarning
 
 BLEND = (["a"], None)
 
@@ -116,3 +123,102 @@ def test_a_configuration_shows_what_was_chosen():
         "GPTDatasetConfig(random_seed=57, sequence_length=8, blend=(['corpus'], None), split='1,0,0', "
         f"tokenizer={tokenizer!r}, eod_mask_loss=True)"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "shares"),
+    [
+        ("99,1,0", [0.99, 0.01, 0.0]),
+        ("1", [1.0, 0.0, 0.0]),
+        ("0,0,5", [0.0, 0.0, 1.0]),
+        ("3/1", [0.75, 0.25, 0.0]),
+        (".5,.5", [0.5, 0.5, 0.0]),
+    ],
+)
+def test_every_run_of_digits_and_dots_is_a_weight(text, shares):
+    assert parse_and_normalize_split(text) == shares
+
+
+def test_a_split_of_weight_0_has_no_interval():
+    assert split_matrix([0.99, 0.01, 0.0]) == [(0, 0.99), (0.99, 1.0), None]
+    assert split_matrix([0.0, 0.0, 1.0]) == [None, None, (0.0, 1.0)]
+
+
+def test_bounds_are_rounded_to_the_nearest_element_and_halves_to_even():
+    assert split_indices((0, 0.99), 3).tolist() == [0, 1, 2]
+    assert split_indices((0.99, 1.0), 3).tolist() == []  # 1 % of three documents
+    assert split_indices((0, 0.5), 5).tolist() == [0, 1]
+    assert split_indices((0, 0.5), 7).tolist() == [0, 1, 2, 3]
+    assert split_indices((0.25, 0.5), 0).tolist() == []
+
+
+def test_indices_are_wide_only_where_they_must_be():
+    assert split_indices((0, 0.5), 100).dtype == np.int32
+    assert split_indices((1.0, 1.0), 2**31).dtype == np.int64
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=3).filter(any), st.integers(0, 5000))
+def test_every_element_is_in_exactly_one_split(weights, num_elements):
+    matrix = split_matrix(parse_and_normalize_split(",".join(map(str, weights))))
+    assert len(matrix) == len(Split)
+    parts = [split_indices(bounds, num_elements) for bounds in matrix if bounds is not None]
+    assert np.concatenate(parts).tolist() == list(range(num_elements))
+
+
+def test_a_split_equals_the_one_of_its_name_in_another_package():
+    other = Enum("Split", {"train": 0, "valid": 1, "test": 2})
+    for mine, theirs in zip(Split, other, strict=True):
+        assert mine == theirs
+        assert theirs == mine
+        assert hash(mine) == hash(theirs)
+        assert {mine: 1}[theirs] == {theirs: 1}[mine] == 1
+        assert not mine != theirs  # noqa: SIM202 - the other operator
+    assert Split.train != other.valid
+    assert other.valid != Split.train
+    assert Split.train not in (0, "train", None, Enum("Part", {"train": 0}).train)
+    assert pickle.loads(pickle.dumps(Split.valid)) is Split.valid
+    assert list(Split) == [Split(0), Split["valid"], Split.test]
+
+
+class Special(StandInTokenizer):
+    """A tokenizer that lists its special tokens."""
+
+    def __init__(self, tokens, **options):
+        super().__init__(**options)
+        self.special_tokens_dict = tokens
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "pad"),
+    [
+        (StandInTokenizer(pad=3), 3),
+        (StandInTokenizer(pad=0), 0),
+        (StandInTokenizer(pad=3, eod=None), 3),
+        (StandInTokenizer(), NO_TOKEN),
+        (Special({"pad_token": 3, "bos_token": 4}, pad=3), 3),
+        (Special({"bos_token": 4}, pad=9, eod=9), 9),  # only listed special tokens count; `eod` is not listed
+        (object(), NO_TOKEN),
+    ],
+)
+def test_a_pad_id_of_its_own_is_taken_without_a_word(tokenizer, pad):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert pad_token_id(tokenizer, allow_ambiguous=False) == pad
+        assert pad_token_id(tokenizer, allow_ambiguous=True) == pad
+
+
+@pytest.mark.parametrize(
+    "tokenizer",
+    [
+        StandInTokenizer(pad=9, eod=9),
+        Special({"pad_token": 9, "eos_token": 9}, pad=9, eod=1),
+        Special({}, pad=9, eod=9),
+    ],
+)
+def test_a_pad_id_that_means_something_else_is_not_used_unless_asked(tokenizer):
+    for allowed, pad, effect in (
+        (False, NO_TOKEN, "padding is found by position instead"),
+        (True, 9, "`allow_ambiguous_pad_tokens` masks it in the data too"),
+    ):
+        with pytest.warns(AmbiguousPadWarning, match=f"^pad id 9 is also another special token; {effect}$"):
+            assert pad_token_id(tokenizer, allow_ambiguous=allowed) == pad

@@ -1,18 +1,41 @@
-"""The kinds of data that each dataset class reads, and its errors for other kinds."""
+"""The kind of data and the tokenizer that each dataset class expects, checked against the manifest."""
 
 from __future__ import annotations
 
+import os
 import warnings
 
 import numpy as np
 import pytest
+from tests.datasets.conversations import ANSWER, PROMPT, conversation, write_conversations
 from tests.datasets.masked import make_dataset as make_masked
-from tests.indexed.manifest.manifests import make_tokenizer_identity, write_recorded
-from tests.support import make_dataset
+from tests.indexed.manifest.manifests import (
+    SHA256,
+    make_manifest,
+    make_tokenizer_identity,
+    write_manifest,
+    write_recorded,
+)
+from tests.support import MASKING, StandInTokenizer, StandInWordPieces, make_config, make_dataset, write_corpus
 
-from tokenloom import ConfigError, DataMismatchWarning, IndexedDatasetBuilder, MissingEodWarning
+from tokenloom import (
+    BlendedMegatronDatasetBuilder,
+    ConfigError,
+    DataMismatchWarning,
+    GPTDataset,
+    IndexedDataset,
+    IndexedDatasetBuilder,
+    MissingEodWarning,
+    SFTDataset,
+    SFTDatasetConfig,
+    T5MaskedWordPieceDataset,
+    T5MaskedWordPieceDatasetConfig,
+    TokenizerError,
+    TokenizerMismatchWarning,
+)
+from tokenloom.indexed.manifests import DocumentLedger, manifest_path, pair_facts
 
-CORPUS = [[[10, 11, 12], [13, 9]], [[14, 9, 12, 13]]]
+CORPUS = [[[10, 11, 12], [13, 9]], [[14, 9]]]
 CHAT = {"schema": "messages", "chat_template": {"name": "default", "sha256": "ab"}}
 KINDS = {
     "single sentences": {"split_sentences": True},
@@ -62,3 +85,157 @@ def test_settings_that_look_for_eod_warn_where_there_is_none(tmp_path, setting):
     with pytest.warns(MissingEodWarning, match=message):
         dataset = make_dataset(prefix, **{setting: True})
     assert len(make_dataset(prefix)) == len(dataset)
+
+
+OTHER = "cd" * 32
+
+
+def fingerprinted(tokenizer, sha256=SHA256):
+    tokenizer.sha256 = sha256
+    return tokenizer
+
+
+def record(prefix, **changes):
+    """Writes a manifest for a pair without one."""
+    data = IndexedDataset(prefix)
+    pair = pair_facts(data)
+    ledger = DocumentLedger(num_read=pair.num_documents, num_kept=pair.num_documents)
+    write_manifest(prefix, make_manifest(**{"pair": pair, "ledger": ledger} | changes))
+    return prefix
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    return write_recorded(tmp_path / "corpus", CORPUS)
+
+
+def test_the_tokenizer_that_made_the_data_reads_them(prefix):
+    assert len(make_dataset(prefix, tokenizer=fingerprinted(StandInTokenizer()))) == 1
+
+
+def test_another_fingerprint_is_refused_with_both_named(prefix):
+    with pytest.raises(TokenizerError) as caught:
+        make_dataset(prefix, tokenizer=fingerprinted(StandInTokenizer(vocab_size=120), OTHER))
+    assert caught.value.message == (
+        f"`{prefix}`: expected the tokenizer that made the data, word-level `words/tokenizer.json` "
+        "(sha256 abababababab…, 100 ids, eod 9), found StandInTokenizer (sha256 cdcdcdcdcdcd…, 120 ids, eod 9)"
+    )
+    assert caught.value.hint == (
+        "pass the expected tokenizer, or tokenize the data again, or set `allow_tokenizer_mismatch=True`"
+    )
+
+
+@pytest.mark.parametrize("tokenizer", [StandInTokenizer(eod=8), fingerprinted(StandInTokenizer(eod=8))])
+def test_another_end_of_documents_is_refused(prefix, tokenizer):
+    with pytest.raises(TokenizerError, match=r"eod 9\), found StandInTokenizer \(.*100 ids, eod 8\)"):
+        make_dataset(prefix, tokenizer=tokenizer)
+
+
+def test_without_a_fingerprint_all_ids_must_exist(prefix):
+    make_dataset(prefix, tokenizer=StandInTokenizer(vocab_size=15))
+    with pytest.raises(TokenizerError, match=r"found StandInTokenizer \(14 ids, eod 9\), which has no id 14"):
+        make_dataset(prefix, tokenizer=StandInTokenizer(vocab_size=14))
+
+
+class Peer:
+    """A Megatron tokenizer, identified by its path; missing special ids raise."""
+
+    def __init__(self, **attributes):
+        self.unique_identifiers = {"class": "peer", "tokenizer_path": ["somewhere"]}
+        for name, value in attributes.items():
+            setattr(self, name, value)
+
+    def __getattr__(self, name):
+        raise NotImplementedError(name)
+
+
+@pytest.mark.parametrize(
+    "tokenizer",
+    [
+        Peer(vocab_size=100),
+        Peer(vocab_size=None),
+        Peer(vocab_size=np.int64(15), sha256=None),
+        Peer(vocab_size=100, sha256=b"bytes", path=7),
+    ],
+    ids=lambda tokenizer: ", ".join(f"{name}={value}" for name, value in vars(tokenizer).items())[-40:],
+)
+def test_what_cannot_be_known_to_be_wrong_is_accepted(prefix, tokenizer):
+    assert len(make_dataset(prefix, tokenizer=tokenizer)) == 1
+
+
+def test_ids_that_the_data_have_no_room_for_are_worth_a_warning_once(tmp_path):
+    prefixes = [write_corpus(tmp_path / name, [[1] * 10]) for name in "ab"]
+    config = make_config(None, tokenizer=StandInTokenizer(vocab_size=65_537), blend=(prefixes, None), split="1")
+    with pytest.warns(TokenizerMismatchWarning) as caught:
+        BlendedMegatronDatasetBuilder(GPTDataset, [None] * 3, lambda: True, config).build()
+    assert [str(each.message) for each in caught] == [
+        f"`{prefixes[0]}`: the tokenizer's 65537 ids do not fit into uint16 tokens; was another tokenizer used?"
+    ]
+
+
+def test_another_tokenizer_may_be_allowed_and_changes_nothing(tmp_path):
+    prefixes = [write_recorded(tmp_path / name, CORPUS) for name in ("a", "b")]
+
+    def build(**changes):
+        config = make_config(None, blend=(prefixes, None), split="1", path_to_cache=str(tmp_path / "cache"), **changes)
+        return BlendedMegatronDatasetBuilder(GPTDataset, [None] * 3, lambda: True, config).build()[0]
+
+    right = build(tokenizer=StandInTokenizer())
+    files = sorted(os.listdir(tmp_path / "cache"))
+    wrong = make_tokenizer_identity(sha256=OTHER)
+    for prefix in prefixes:
+        os.unlink(manifest_path(prefix))
+        record(prefix, tokenizer=wrong)
+    tokenizer = fingerprinted(StandInTokenizer())
+    with pytest.raises(TokenizerError):
+        build(tokenizer=tokenizer)
+    with pytest.warns(TokenizerMismatchWarning) as caught:
+        allowed = build(tokenizer=tokenizer, allow_tokenizer_mismatch=True)
+    assert [str(each.message) for each in caught] == [
+        f"`{prefixes[0]}`: made with {wrong.describe()}, read with "
+        "StandInTokenizer (sha256 abababababab…, 100 ids, eod 9), as `allow_tokenizer_mismatch` is set"
+    ]
+    assert sorted(os.listdir(tmp_path / "cache")) == files  # the same cache keys: no index was rebuilt
+    assert [allowed.sample(k)["tokens"].tolist() for k in range(len(allowed))] == [
+        right.sample(k)["tokens"].tolist() for k in range(len(right))
+    ]
+
+
+PIECES = {"blend": None, "split": "1,0,0", "sequence_length": 12}
+PLAIN = {"random_seed": 1, "split": "1,0,0", "sequence_length": 8}
+CLASSES = {
+    "gpt": (GPTDataset, lambda **settings: make_config(None, **{**settings, "split": "1,0,0"}), StandInTokenizer),
+    "t5": (
+        T5MaskedWordPieceDataset,
+        lambda **settings: T5MaskedWordPieceDatasetConfig(**MASKING, **PIECES | settings, sequence_length_decoder=20),
+        StandInWordPieces,
+    ),
+    "sft": (SFTDataset, lambda **settings: SFTDatasetConfig(**PLAIN, **settings), lambda: StandInTokenizer(pad=7)),
+}
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_every_class_refuses_and_may_be_told_not_to(tmp_path, kind):
+    cls, make, tokenizer = CLASSES[kind]
+    turns = conversation((PROMPT, [11, 12]), (ANSWER, [13, 9]))
+    prefixes = [
+        record(write_conversations(tmp_path / name, [turns] * 3, tokenizer_sha256=SHA256)) for name in ("a", "b")
+    ]
+
+    def build(sha256, **changes):
+        config = make(
+            tokenizer=fingerprinted(tokenizer(), sha256),
+            blend=(prefixes, [1.0, 2.0]),
+            path_to_cache=str(tmp_path / "cache"),
+            **changes,
+        )
+        return BlendedMegatronDatasetBuilder(cls, [2, 0, 0], lambda: True, config).build()[0]
+
+    with pytest.raises(TokenizerError, match=f"`{prefixes[0]}`: expected the tokenizer that made the data"):
+        build(OTHER)
+    assert not (tmp_path / "cache").exists()
+    with pytest.warns(TokenizerMismatchWarning, match="as `allow_tokenizer_mismatch` is set"):
+        assert build(OTHER, allow_tokenizer_mismatch=True) is not None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TokenizerMismatchWarning)
+        assert build(SHA256) is not None

@@ -1,10 +1,12 @@
-"""GPT samples: three documents checked by hand, then every setting against the slow reference."""
+"""GPT samples: by hand, recorded, and every setting against the slow reference; packs of documents; mock data."""
 
 from __future__ import annotations
 
+import json
 import pickle
 import tempfile
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,13 +14,29 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.datasets.everywhere import check_everywhere
+from tests.order.computed import InOrder
 from tests.reference.gpt import make_sample
+from tests.reference.packs import cut
 from tests.reference.windows import build_sample_index
-from tests.support import StandInTokenizer, equal_samples, make_dataset, write_corpus
+from tests.rendering.cards import tables_of
+from tests.support import StandInTokenizer, equal_samples, make_config, make_dataset, random_documents, write_corpus
 
-from tokenloom.datasets.splits import Split
+from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
+from tokenloom.blending.plan import plan_build
+from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.datasets.mock import (
+    MockGPTDataset,
+    MockGPTLowLevelDataset,
+    MockMultimodalDataset,
+    MultimodalDatasetConfig,
+)
+from tokenloom.datasets.splits import Split, split_indices
 from tokenloom.datasets.tokenizer import NO_TOKEN
 from tokenloom.errors import AmbiguousPadWarning, ConfigError, ShortDatasetWarning
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.loading.loader import build_dataloader
+from tokenloom.loading.samplers import MegatronPretrainingSampler
+from tokenloom.order.packs import best_fit_report
 
 DOCUMENTS = [[1, 2, 3, 9], [4, 5, 6, 7, 8, 9], [10, 11, 9]]
 """The seed of `make_dataset` leaves these documents and their three samples of four tokens unshuffled."""
@@ -376,3 +394,363 @@ def test_a_pad_id_in_the_data_is_masked_and_zeroed(prefix):
     assert dataset.sample(1)["tokens"].tolist() == [4, 0, 6, 7]
     assert dataset.sample(1)["labels"].tolist() == [0, 6, 7, 8]
     assert dataset.sample(1)["loss_mask"].tolist() == [0, 1, 1, 1]
+
+
+GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "inter_document_masking.npz")
+CASES = sorted({name.split("_")[0] for name in GOLDEN.files}, key=lambda name: int(name.removeprefix("case")))
+FIELDS = ["tokens", "labels", "loss_mask", "position_ids", "cu_seqlens", "max_seqlen"]
+
+
+@pytest.mark.parametrize("mapped", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("case", CASES)
+def test_samples_are_those_of_the_reference(tmp_path, case, mapped):
+    recorded = json.loads(str(GOLDEN[f"{case}_settings"]))
+    tokens, lengths = GOLDEN[f"{case}_documents"], GOLDEN[f"{case}_lengths"]
+    prefix = write_corpus(tmp_path / "corpus", np.split(tokens, np.cumsum(lengths)[:-1]), dtype=tokens.dtype)
+    config = make_config(
+        prefix,
+        tokenizer=StandInTokenizer(pad=recorded.pop("pad"), eod=recorded.pop("eod"), vocab_size=recorded["vocab_size"]),
+        inter_document_masking=True,
+        mmap_bin_files=mapped,
+        **{name: value for name, value in recorded.items() if name != "vocab_size"},
+    )
+    data = IndexedDataset(prefix, mmap=mapped)
+    compared = 0
+    for split in Split:
+        if f"{case}_{split.name}_tokens" not in GOLDEN.files:
+            continue
+        expected = {name: GOLDEN[f"{case}_{split.name}_{name}"] for name in FIELDS}
+        bounds = config.split_matrix[split.value]
+        dataset = GPTDataset(data, prefix, split_indices(bounds, len(data)), None, split, config)
+        count = len(expected["tokens"])
+        batch = dataset.batch(range(count))
+        assert list(batch) == FIELDS
+        for k in range(count):
+            golden, tensors = {name: expected[name][k] for name in FIELDS}, dataset[k]
+            for found in (dataset.sample(k), tensors, {name: batch[name][k] for name in FIELDS}):
+                assert equal_samples({name: np.asarray(value) for name, value in found.items()}, golden), (split, k)
+            compared += 1
+    assert compared
+
+
+def seed_of_identity(count: int) -> int:
+    """Returns a seed that leaves `count` documents unshuffled."""
+    return next(seed for seed in range(10_000) if (np.diff(np.random.RandomState(seed).permutation(count)) > 0).all())
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+@pytest.mark.parametrize(
+    ("lengths", "boundaries", "longest"),
+    [
+        ([1, 4, 1], [0, 1, 8], 7),  # the last token begins a document: padding extends the document before it
+        ([1, 4, 2], [0, 1, 5, 8], 4),
+        ([1, 1, 1], [0, 1, 8], 7),
+        ([4, 0, 1], [0, 4, 8], 4),
+        ([1, 4, 0], [0, 1, 5, 8], 4),
+        ([1, 4, 1, 0], [0, 1, 5, 6, 8], 4),
+        ([2], [0, 8], 8),
+        ([8, 1], [0, 8], 8),  # full
+        ([4, 4, 1], [0, 4, 8], 4),
+    ],
+)
+def test_a_partial_sample_ends_before_its_last_token(tmp_path, lengths, boundaries, longest, mapped):
+    prefix = write_corpus(tmp_path / "corpus", [[number + 1] * length for number, length in enumerate(lengths)])
+    config = make_config(
+        prefix,
+        sequence_length=8,
+        random_seed=seed_of_identity(len(lengths)),
+        inter_document_masking=True,
+        drop_last_partial_validation_sequence=False,
+        mmap_bin_files=mapped,
+    )
+    dataset = GPTDataset(IndexedDataset(prefix, mmap=mapped), prefix, range(len(lengths)), None, Split.valid, config)
+    sample = dataset.sample(len(dataset) - 1)
+    bounds = [*boundaries, *[8] * (9 - len(boundaries))]
+    assert (sample["cu_seqlens"].tolist(), int(sample["max_seqlen"])) == (bounds, longest)
+    assert sample["position_ids"].tolist() == [k - max(at for at in boundaries if at <= k) for k in range(8)]
+
+
+def test_all_recorded_cases_are_there():
+    assert len(CASES) == 12
+
+
+def by_spans(dataset):
+    return {tuple(dataset.spans(k).documents.tolist()): dataset.sample(k) for k in range(len(dataset))}
+
+
+@pytest.mark.parametrize("mmap_bin_files", [True, False])
+def test_three_documents_make_two_packs(tmp_path, mmap_bin_files):
+    prefix = write_corpus(tmp_path / "corpus", [[1, 2, 9], [3, 4, 5, 6, 7, 8, 9], [10, 9]])
+    settings = {"sequence_length": 6, "inter_document_masking": True, "mmap_bin_files": mmap_bin_files}
+    dataset = make_dataset(prefix, window_policy="best_fit", **settings)
+    samples = by_spans(dataset)
+    assert set(samples) == {(1,), (0, 2)}
+    assert {name: array.tolist() for name, array in samples[1,].items()} == {
+        "tokens": [3, 4, 5, 6, 7, 8],
+        "labels": [4, 5, 6, 7, 8, 9],
+        "loss_mask": [1] * 6,
+        "position_ids": [0, 1, 2, 3, 4, 5],
+        "cu_seqlens": [0] + [6] * 6,
+        "max_seqlen": 6,
+    }
+    assert {name: array.tolist() for name, array in samples[0, 2].items()} == {
+        "tokens": [1, 2, 9, 10, 9, 0],
+        "labels": [2, 9, 10, 9, 0, 0],
+        "loss_mask": [1, 1, 1, 1, 0, 0],
+        "position_ids": [0, 1, 2, 0, 1, 2],
+        "cu_seqlens": [0, 3, 6, 6, 6, 6, 6],
+        "max_seqlen": 3,
+    }
+
+
+def test_surplus_documents_go_to_other_samples(tmp_path, rng):
+    prefix = write_corpus(tmp_path / "corpus", random_documents(rng, count=120, longest=9, vocab_size=100))
+    options = {"sequence_length": 32, "window_policy": "best_fit", "inter_document_masking": True}
+    free = make_dataset(prefix, path_to_cache=str(tmp_path / "cache"), **options)
+    limited = make_dataset(prefix, path_to_cache=str(tmp_path / "cache"), most_documents=3, **options)
+    spans = [limited.spans(k) for k in range(len(limited))]
+    assert max(len(each.documents) for each in spans) == 3 < max(len(free.spans(k).documents) for k in range(len(free)))
+    assert len(free) < len(limited) == limited.epochs.report.num_packs
+    assert sum(int(each.lengths.sum()) for each in spans) == limited.epochs.report.num_tokens
+    with pytest.raises(ConfigError, match="`most_documents`: not supported by `window_policy="):
+        make_dataset(prefix, most_documents=3)
+    with pytest.raises(ConfigError, match="`most_documents`: must be 1 or more, got 0"):
+        make_dataset(prefix, window_policy="best_fit", most_documents=0)
+
+
+def test_a_split_without_tokens_has_no_packs(tmp_path):
+    prefix = write_corpus(tmp_path / "empty", [[], []])
+    with pytest.warns(UserWarning, match="too few for one sample"):
+        assert len(make_dataset(prefix, window_policy="best_fit")) == 0
+    with pytest.raises(ConfigError, match="have no tokens, but 1 samples are requested"):
+        make_dataset(prefix, window_policy="best_fit", num_samples=1)
+
+
+@pytest.mark.parametrize(
+    ("mmap_bin_files", "extra", "masking"),
+    [(True, True, True), (True, False, False), (False, True, False), (False, False, True)],
+)
+def test_samples_are_those_of_the_slow_twin(tmp_path, rng, mmap_bin_files, extra, masking):
+    documents = random_documents(rng, count=60, longest=40, vocab_size=100)
+    prefix = write_corpus(tmp_path / "corpus", documents)
+    options = {"reset_position_ids": True, "eod_mask_loss": True} if not masking else {"inter_document_masking": True}
+    dataset = make_dataset(
+        prefix,
+        num_samples=150,
+        sequence_length=16,
+        window_policy="best_fit",
+        add_extra_token_to_sequence=extra,
+        mmap_bin_files=mmap_bin_files,
+        **options,
+    )
+    assert len(dataset) >= 150
+    batch = dataset.batch(range(len(dataset)))
+    for k in range(len(dataset)):
+        spans = dataset.spans(k)
+        parts = [
+            documents[document][start:stop].tolist()
+            for document, start, stop in zip(spans.documents, spans.starts, spans.stops, strict=True)
+        ]
+        expected = make_sample(parts, sequence_length=16, extra=int(extra), eod=9 if not masking else -1, **options)
+        assert {name: array[k].tolist() for name, array in batch.items()} == expected
+
+
+def test_several_epochs_a_cache_and_a_pickle_give_the_same_samples(tmp_path, rng):
+    prefix = write_corpus(tmp_path / "corpus", random_documents(rng, count=50, longest=30, vocab_size=100))
+    options = {"sequence_length": 12, "window_policy": "best_fit", "num_samples": 200}
+    built = make_dataset(prefix, path_to_cache=str(tmp_path / "cache"), **options)
+    assert built.epoch_plan.num_epochs > 2
+    assert built.verify_indices() == []
+    deferred = make_dataset(prefix, path_to_cache=str(tmp_path / "cache"), defer_npy_index_mmap=True, **options)
+    assert len(deferred) == len(built)
+    positions = rng.permutation(len(built)).tolist()
+    check_everywhere(built, positions, deferred, make_dataset(prefix, in_memory=True, **options))
+
+
+@pytest.mark.parametrize("weights", [None, [3.0, 1.0]])
+def test_a_plan_says_what_a_blend_of_packs_will_be(tmp_path, rng, weights):
+    prefixes = [
+        write_corpus(tmp_path / name, [*random_documents(rng, count=count - 1, longest=30, vocab_size=100), range(9)])
+        for name, count in (("a", 40), ("b", 90))
+    ]  # the last document has tokens, so the validation split is never empty
+    config = make_config(None, blend=(prefixes, weights), split="80,20,0", sequence_length=12, window_policy="best_fit")
+    sizes = [None if weights is None else 100, None if weights is None else 10, 0]
+    plan = plan_build(config, sizes)
+    train, valid, _ = BlendedMegatronDatasetBuilder(GPTDataset, sizes, lambda: True, config).build()
+    for split, built in ((Split.train, train), (Split.valid, valid)):
+        planned = plan.splits[split.value]
+        assert planned.num_samples == len(built)
+        for each, dataset in zip(planned.datasets, built.datasets, strict=True):
+            assert each.num_samples_built == len(dataset)
+            assert each.num_epochs_built == dataset.epoch_plan.num_epochs
+            lengths = dataset.dataset.sequence_lengths[dataset.indices]
+            assert each.packing == best_fit_report(lengths, sequence_length=12)
+            assert each.num_epochs_owed == each.num_samples_owed / each.packing.num_packs
+    windows = make_config(None, blend=(prefixes, weights), split="80,20,0", sequence_length=12)
+    assert plan_build(windows, sizes, policy="best_fit") == plan
+
+
+COMPUTED = [
+    {},
+    {"inter_document_masking": True},
+    {"reset_position_ids": True, "reset_attention_mask": True, "eod_mask_loss": True, "create_attention_mask": True},
+    {"add_extra_token_to_sequence": False},
+]
+
+
+def computed_corpora():
+    # Empty documents, documents of exactly one sample, and documents of many samples.
+    random = np.random.default_rng(3)
+    return [
+        [[*random.integers(10, 99, size=size).tolist(), 9] if size else [] for size in sizes]
+        for sizes in ([3, 0, 15, 16, 14, 31, 200, 5, 7], [0], random.integers(0, 20, size=40).tolist())
+    ]
+
+
+@pytest.mark.parametrize(("settings", "mmap_bin_files"), [*zip(COMPUTED, [True, False, True, False], strict=True)])
+def test_packs_in_a_computed_order_are_filled_from_their_spans(tmp_path, settings, mmap_bin_files):
+    config = make_config(None, sequence_length=16, window_policy="best_fit", mmap_bin_files=mmap_bin_files, **settings)
+    source = InOrder(GPTDataset, tmp_path, computed_corpora(), config)
+    corpus = [document for corpus in computed_corpora() for document in corpus]
+    numbers = np.arange(source.num_windows)
+    batch = source.batch(numbers)
+    seen = []
+    for number in numbers.tolist():
+        spans = source.dataset.spans(number)
+        pieces = list(zip(spans.documents.tolist(), spans.starts.tolist(), spans.lengths.tolist(), strict=True))
+        seen += pieces
+        expected = make_sample(
+            [corpus[document][start : start + length] for document, start, length in pieces],
+            sequence_length=16,
+            extra=source.dataset.config.num_extra_tokens,
+            pad=0,
+            eod=9,
+            **{name: value for name, value in settings.items() if name != "add_extra_token_to_sequence"},
+        )
+        for name, array in expected.items():
+            assert np.array_equal(batch[name][number], array), name
+        assert equal_samples(source.dataset.sample(number), {name: array[number] for name, array in batch.items()})
+    extra = source.dataset.config.num_extra_tokens
+    assert sorted(seen) == sorted(
+        (number, start, length)
+        for number, document in enumerate(corpus)
+        for start, length in cut(len(document), sequence_length=16, extra=extra)
+    )
+
+
+def test_only_packs_change_the_name_of_the_cache(prefix):
+    packs, windows = make_dataset(prefix, window_policy="best_fit"), make_dataset(prefix, window_policy="concat")
+    assert "window_policy" not in windows.unique_description
+    assert packs.unique_identifiers["window_policy"] == "best_fit"
+    assert packs.unique_description_hash != windows.unique_description_hash
+
+
+DATA = MockGPTLowLevelDataset(StandInTokenizer(vocab_size=100))
+
+
+def make_mock(**changes):
+    return MockGPTDataset(DATA, None, np.arange(50, dtype=np.int32), 200, Split.train, make_config(None, **changes))
+
+
+def test_a_document_counts_up_and_ends():
+    assert len(DATA) == MockGPTDataset.numel_low_level_dataset(DATA) == 100_000
+    assert DATA.sequence_lengths[:3].tolist() == [3484, 2609, 2094]
+    document = DATA[1]
+    assert document.tolist() == [(i + 1) % 100 for i in range(2608)] + [9]
+    assert document.dtype == np.int64
+
+
+def test_parts_of_documents():
+    assert DATA.get(1, 98, 3).tolist() == [99, 0, 1]
+    assert DATA.get(1, 2600).tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert DATA.get(1, 2600, 100).tolist() == DATA.get(1, 2600).tolist()
+    assert DATA.get(1, 2609).tolist() == []
+    several = DATA.gather(np.array([1, 2, 1]), np.array([2606, 0, 5]), np.array([3, 2, 0]))
+    assert several.tolist() == [7, 8, 9, 1, 2]
+    nothing = np.empty(0, dtype=np.int64)
+    assert DATA.gather(nothing, nothing, nothing).tolist() == []
+
+
+def test_samples_follow_the_documents():
+    dataset = make_mock()
+    stream = np.concatenate([DATA[int(i)] for i in dataset.document_index])
+    for k in (0, 7, 199):
+        start = int(dataset.shuffle_index[k]) * 4
+        assert dataset.sample(k)["tokens"].tolist() == stream[start : start + 4].tolist()
+        assert dataset[k]["labels"].tolist() == stream[start + 1 : start + 5].tolist()
+
+
+def test_nothing_is_cached_unless_a_folder_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    dataset = make_mock()
+    assert list(tmp_path.iterdir()) == []
+    cached = make_mock(path_to_cache="cache")
+    assert len(list((tmp_path / "cache").iterdir())) == 5
+    assert equal_samples(cached.batch(range(200)), dataset.batch(range(200)))
+
+
+def make_settings(**changes):
+    settings = {"random_seed": 1234, "sequence_length": 16, "image_h": 4, "image_w": 6}
+    return make_config(None, kind=MultimodalDatasetConfig, **(settings | changes))
+
+
+def make_images(**changes):
+    return MockMultimodalDataset(DATA, None, np.arange(9, dtype=np.int32), 40, Split.train, make_settings(**changes))
+
+
+def test_a_sample_is_text_and_an_image():
+    dataset = make_images()
+    plain = make_config(None, random_seed=1234, sequence_length=16)
+    text = MockGPTDataset(DATA, None, np.arange(9, dtype=np.int32), 40, Split.train, plain).sample(3)
+    sample = dataset.sample(3)
+    image = sample.pop("image")
+    assert equal_samples(sample, text)
+    assert (image.shape, image.dtype, image.any()) == ((3, 4, 6), np.float32, np.False_)
+    assert list(dataset[3])[-1] == "image"
+    assert dataset[3]["image"].shape == (3, 4, 6)
+    batch = dataset.batch([3, 5])
+    assert batch["image"].shape == (2, 3, 4, 6)
+    assert equal_samples(pickle.loads(pickle.dumps(dataset)).batch([3, 5]), batch)
+    batch["image"][0] = 1  # the array belongs to the caller
+    assert not dataset.sample(3)["image"].any()
+
+
+def doubled(sample):
+    return {"image": sample["image"] + 1, "twice": sample["tokens"] * 2}
+
+
+def test_samples_are_preprocessed():
+    dataset = make_images(preprocess_func=doubled)
+    assert list(dataset[3]) == ["image", "twice"]
+    sampler = MegatronPretrainingSampler(40, 0, 4, data_parallel_rank=0, data_parallel_size=1)
+    batch = next(iter(build_dataloader(dataset, sampler)))
+    assert batch["image"].tolist() == np.ones((4, 3, 4, 6)).tolist()
+    assert batch["twice"].tolist() == (make_images().batch(range(4))["tokens"] * 2).tolist()
+
+
+@pytest.mark.parametrize("name", ["image_h", "image_w"])
+@pytest.mark.parametrize("pixels", [None, 0])
+def test_an_image_has_a_size(name, pixels):
+    with pytest.raises(ConfigError, match=f"^`{name}`: must be 1 or more, got {pixels!r}$"):
+        make_settings(**{name: pixels})
+
+
+def test_gpt_samples_show_their_epochs_and_their_pair(tmp_path):
+    dataset = make_dataset(write_corpus(tmp_path / "a", DOCUMENTS), num_samples=5)
+    (shown,) = tables_of(dataset._repr_html_())
+    assert shown[1:] == [
+        ["split", "train"],
+        ["samples", "6"],
+        ["epochs", "2"],
+        ["tokens of an epoch", "13"],
+        ["documents exposed", "3 of 3"],
+        ["windows", "concat"],
+        ["sequence length", "4"],
+        ["seed", f"{dataset.config.random_seed:,}"],
+        ["path of the pair", shown[0][1]],
+        ["documents of the pair", "3"],
+        ["sequences of the pair", "3"],
+        ["tokens of the pair", "13"],
+        ["dtype of the pair", "uint16"],
+        ["bytes of the pair", "26"],
+    ]

@@ -1,4 +1,4 @@
-"""BERT and T5 datasets: sample contents, settings, indexing and errors."""
+"""BERT and T5 datasets: samples by hand and against their twins, settings, indexing and errors."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import tempfile
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.datasets.everywhere import check_everywhere
@@ -15,17 +16,169 @@ from tests.datasets.masked import (
     ALL_WORDS,
     BOS,
     CLS,
+    EOS,
     KINDS,
+    MASK,
     NOTHING_IS_MASKED,
+    PAD,
+    SENTENCES,
     SEP,
     make_config,
     make_dataset,
     sample_of,
 )
 from tests.reference import masked as reference
+from tests.reference.masked import flat
 from tests.support import StandInWordPieces, equal_samples, write_sentences
 
-from tokenloom import BlendedMegatronDatasetBuilder, ConfigError, IndexCacheError, ShortDatasetWarning, TokenizerError
+from tokenloom import (
+    BlendedMegatronDatasetBuilder,
+    ConfigError,
+    IndexCacheError,
+    ShortDatasetWarning,
+    T5MaskedWordPieceDataset,
+    TokenizerError,
+)
+
+
+def test_bert_without_a_head_is_one_segment(prefix):
+    assert sample_of(make_dataset("bert", prefix, **NOTHING_IS_MASKED), 0) == {
+        "text": [CLS, 10, 11, 12, 13, 14, 15, SEP, 0, 0, 0, 0],
+        "types": [0] * 12,
+        "labels": [-1] * 12,
+        "is_random": 0,
+        "padding_mask": [1] * 8 + [0] * 4,
+        "loss_mask": [0] * 12,
+        "truncated": 0,
+    }
+
+
+def test_bert_with_a_head_has_two_segments_of_whole_sentences(prefix):
+    dataset = make_dataset("bert", prefix, classification_head=True, num_samples=40, **NOTHING_IS_MASKED)
+    texts = {(tuple(dataset[k]["text"]), dataset[k]["is_random"]) for k in range(len(dataset))}
+    expected = set()
+    for sentences in (SENTENCES[0], SENTENCES[3]):
+        for pivot in range(1, len(sentences)):
+            halves = [flat(part) for part in (sentences[:pivot], sentences[pivot:])]
+            for is_random, (first, second) in enumerate((halves, halves[::-1])):
+                text = [CLS, *first, SEP, *second, SEP]
+                expected.add((*(tuple(text + [0] * (12 - len(text))),), is_random))
+    assert texts == expected
+    sample = sample_of(make_dataset("bert", prefix, classification_head=True, **NOTHING_IS_MASKED), 0)
+    middle = sample["text"].index(SEP)
+    assert sample["types"] == [0] * (middle + 1) + [1] * (8 - middle) + [0] * 3
+
+
+def test_a_text_that_is_too_long_for_bert_loses_tokens_at_either_end(prefix):
+    dataset = make_dataset("bert", prefix, sequence_length=6, num_samples=60, **NOTHING_IS_MASKED)
+    texts = {tuple(dataset[k]["text"]) for k in range(len(dataset)) if dataset[k]["truncated"]}
+    assert texts >= {(CLS, *range(first, first + 3), SEP, 0) for first in (10, 11, 12, 13)}
+
+
+def test_every_masked_token_of_bert_has_its_label(prefix):
+    settings = {"masking_probability": 0.5, "short_sequence_probability": 0.0}
+    dataset = make_dataset("bert", prefix, num_samples=50, **settings)
+    outcomes = set()
+    for k in range(len(dataset)):
+        sample = dataset[k]
+        original = np.array([CLS, *flat(dataset.dataset[int(row)] for row in dataset.spans(k).documents), SEP])
+        masked = np.flatnonzero(sample["loss_mask"])
+        assert (sample["labels"][masked] == original[masked]).all()
+        assert (np.delete(sample["labels"], masked) == -1).all()
+        unmasked = np.delete(np.arange(len(original)), masked)
+        assert (sample["text"][unmasked] == original[unmasked]).all()
+        for found, stored in zip(sample["text"][masked], original[masked], strict=True):
+            outcomes.add("mask" if found == MASK else "kept" if found == stored else "random")
+    assert outcomes == {"mask", "kept", "random"}
+
+
+def test_a_random_token_that_is_the_pad_id_is_no_hole_in_the_mask(prefix):
+    """About 1 in 10 masked tokens becomes random, and 1 in 40 of the random ones is the pad id."""
+    settings = {"masking_probability": 0.9, "masking_max_ngram": 1, "short_sequence_probability": 0.0}
+    dataset = make_dataset("bert", prefix, num_samples=300, tokenizer=StandInWordPieces(vocab_size=40), **settings)
+    positions = range(len(dataset))
+    drawn = [k for k in positions if (dataset[k]["text"][: len_of(dataset, k)] == PAD).any()]
+    assert drawn
+    for k in drawn:
+        assert dataset[k]["padding_mask"].tolist() == [1] * len_of(dataset, k) + [PAD] * (12 - len_of(dataset, k))
+    assert (dataset.batch(positions)["padding_mask"] == [dataset[k]["padding_mask"] for k in positions]).all()
+
+
+def len_of(dataset, k):
+    """Returns the number of tokens of a one-segment sample."""
+    return int(min(dataset.spans(k).lengths.sum(), dataset.sample_index[k, 2])) + 2
+
+
+def test_t5_replaces_masked_words_by_sentinels_in_the_order_of_the_text(tmp_path):
+    prefix = write_sentences(tmp_path / "corpus", [[[10, 11], [50, 12]]])
+    tokenizer = StandInWordPieces(continuations=[50])
+    dataset = make_dataset("t5", prefix, tokenizer=tokenizer, sequence_length_decoder=10, **ALL_WORDS)
+    assert sample_of(dataset, 0) == {
+        "text_enc": [6, 7, 8] + [0] * 9,
+        "text_dec": [BOS, 6, 10, 7, 11, 50, 8, 12, 0, 0],
+        "labels": [6, 10, 7, 11, 50, 8, 12, EOS, -1, -1],
+        "loss_mask": [1] * 8 + [0] * 2,
+        "truncated": 0,
+        "enc_mask": [1] * 3 + [0] * 9,
+        "dec_mask": [1] * 8 + [0] * 2,
+    }
+
+
+def test_t5_of_which_nothing_is_masked_and_whose_end_is_lost(prefix):
+    dataset = make_dataset("t5", prefix, sequence_length=6, sequence_length_decoder=2, **NOTHING_IS_MASKED)
+    assert sample_of(dataset, 0) == {
+        "text_enc": [10, 11, 12, 13, 0, 0],
+        "text_dec": [BOS, 0],
+        "labels": [EOS, -1],
+        "loss_mask": [1, 0],
+        "truncated": 1,
+        "enc_mask": [1] * 4 + [0] * 2,
+        "dec_mask": [1, 0],
+    }
+
+
+def test_t5_asks_for_sentinels_and_does_without_cls_sep_and_mask(prefix):
+    with pytest.raises(ConfigError, match="has no `additional_special_tokens_ids`"):
+        make_config("t5", prefix, tokenizer=StandInWordPieces(num_sentinels=0))
+    tokenizer = StandInWordPieces(cls=None, sep=None, mask=None)
+    assert make_dataset("t5", prefix, tokenizer=tokenizer)[0]["text_dec"][0] == BOS
+
+
+def test_more_masked_runs_than_sentinels_names_sample_and_numbers(prefix, caplog):
+    dataset = make_dataset("t5", prefix, tokenizer=StandInWordPieces(num_sentinels=1), **ALL_WORDS)
+    assert "can have up to 9 masked runs of words, but the tokenizer has 1 sentinels" in caplog.text
+    (k,) = np.flatnonzero(dataset.sample_index[:, 0] == 0)
+    message = rf"sample {k} of .*corpus` \(train\): 6 runs of words are masked, but the tokenizer has 1 sentinel tokens"
+    with pytest.raises(ConfigError, match=message):
+        dataset.batch(range(len(dataset)))
+
+
+def test_a_decoder_that_is_too_short_names_sample_and_numbers(prefix):
+    dataset = make_dataset(
+        "t5", prefix, tokenizer=StandInWordPieces(num_sentinels=9), sequence_length_decoder=12, **ALL_WORDS
+    )
+    (k,) = np.flatnonzero(dataset.sample_index[:, 0] == 0)
+    with pytest.raises(ConfigError, match=f"sample {k} .*the decoder needs 13 tokens, but sequence_length_decoder is"):
+        dataset[int(k)]
+
+
+def test_dense_attention_masks_of_t5():
+    encoder, decoder = torch.tensor([[5, 6, 0]]), torch.tensor([[4, 0]])
+    masks = T5MaskedWordPieceDataset.config_attention_mask(encoder, decoder, None, None, use_local=True)
+    assert [(~mask).int().tolist() for mask in masks] == [
+        [[[[1, 1, 0], [1, 1, 0], [0, 0, 0]]]],
+        [[[[1, 0], [0, 0]]]],
+        [[[[1, 1, 0], [0, 0, 0]]]],
+    ]
+
+
+def test_separate_attention_masks_of_t5():
+    encoder_mask, decoder_mask = torch.ones(2, 3), torch.zeros(2, 4)
+    encoder, decoder, cross = T5MaskedWordPieceDataset.config_attention_mask(
+        encoder_mask, decoder_mask, encoder_mask, decoder_mask
+    )
+    assert (encoder.shape, decoder) == ((2, 1, 1, 3), None)
+    assert [mask.shape for mask in cross] == [(2, 1, 1, 4), (2, 1, 1, 3)]
 
 
 def test_a_sample_of_one_token(tmp_path):
