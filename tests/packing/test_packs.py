@@ -109,16 +109,7 @@ def test_invalid_sub_samples_are_refused(wrong, text):
         list(take_apart([wrong]))
 
 
-def test_bytes_keep_every_value_of_every_length(rng):
-    lengths = rng.integers(0, 6, size=7).tolist()
-    samples = [sub_sample(number, length, length) for number, length in enumerate(lengths)]
-    data = to_bytes(samples)
-    assert (len(data), len(data) % 8) == (num_bytes(lengths), 0)
-    for before, after in zip(samples, from_bytes(data, lengths), strict=True):
-        assert all(torch.equal(before[name], after[name]) for name in NAMES)
-
-
-def test_a_pack_is_its_concatenated_sub_samples():
+def test_a_pack_is_its_concatenated_sub_samples_and_bytes_keep_all_values(rng):
     samples = [sub_sample(0, 3, 4), sub_sample(1, 4, 4)]
     (found,) = build_packed_microbatches([samples], "cpu")
     expected = pack([sample(0, 3), sample(1, 4)], 4)
@@ -126,6 +117,12 @@ def test_a_pack_is_its_concatenated_sub_samples():
     assert (found["cu_seqlens"].tolist(), found["cu_seqlens_padded"].tolist()) == ([0, 3, 7], [0, 4, 8])
     assert (found["cu_seqlens"].dtype, int(found["max_seqlen"])) == (torch.int32, 4)
     assert "local_cp_size" not in found
+    lengths = rng.integers(0, 6, size=7).tolist()
+    samples = [sub_sample(number, length, length) for number, length in enumerate(lengths)]
+    data = to_bytes(samples)
+    assert (len(data), len(data) % 8) == (num_bytes(lengths), 0)
+    for before, after in zip(samples, from_bytes(data, lengths), strict=True):
+        assert all(torch.equal(before[name], after[name]) for name in NAMES)
 
 
 def test_the_padding_mask_follows_from_the_boundaries():
@@ -161,7 +158,7 @@ def test_one_process_needs_no_groups():
         get_batch_on_this_rank_for_sequence_packing(iterator)
 
 
-def test_padding_is_zero():
+def test_padding_is_zero_and_attention_knows_where_it_is():
     padded = {
         **item(1, 2, 9, 9),
         "cu_seqlens": torch.tensor([0, 2]),
@@ -172,9 +169,6 @@ def test_padding_is_zero():
     assert (tokens.tolist(), labels.tolist()) == ([[1, 2, 0, 0]], [[2, 3, 0, 0]])
     assert (loss_mask.tolist(), position_ids.tolist()) == ([[1, 1, 0, 0]], [[5, 5, 0, 0]])
     assert mask.tolist() == [[False, False, True, True]]
-
-
-def test_attention_parameters_with_padding_between_sequences():
     (pack,) = build_packed_microbatches([[sub_sample(0, 3, 4), sub_sample(1, 2, 2)]], "cpu")
     params = batch_in(place_of(None), iter([pack]), None, None, mtp=False, config=None, tells_gaps=True)[5]
     assert (params.cu_seqlens_q.tolist(), params.cu_seqlens_q_padded.tolist()) == ([0, 3, 5], [0, 4, 6])
@@ -191,14 +185,11 @@ def test_virtual_stages_without_tokens_get_the_metadata():
     assert last["tokens"] is not None
 
 
-def test_metadata_are_encoded_as_integers():
+def test_metadata_are_encoded_as_integers_and_have_the_dataset_ids_of_sub_samples():
     packs = build_packed_microbatches([NAMED, NAMED[1:]], "cpu", cp_sizes=[2, 1])
     for before, after in zip(packs, decode_metadata(encode_metadata(packs), "cpu"), strict=True):
         assert set(before) - set(after) == {*DTYPES}
         assert all(torch.equal(torch.as_tensor(before[name]), torch.as_tensor(after[name])) for name in after)
-
-
-def test_packs_have_the_dataset_ids_of_their_sub_samples():
     first, second = build_packed_microbatches([NAMED, NAMED[1:]], "cpu")
     assert first["dataset_ids"].tolist() == [5, -1]
     assert "dataset_ids" not in second
@@ -235,14 +226,11 @@ def test_a_virtual_stage_that_does_not_exist_is_refused(vpp_size, vp_stage):
         get_batch_on_this_rank_for_sequence_packing(iter([]), vpp_size=vpp_size, vp_stage=vp_stage)
 
 
-def test_missing_attributes_have_defaults():
+def test_missing_settings_have_defaults_and_a_cost_model_reaches_the_scheduler():
     config = SimpleNamespace(max_seqlen_per_dp_cp_rank=8, sequence_parallel=True, cp_partition_mode=None, hidden_size=7)
     assert PackingConfig.of(config) == PackingConfig(max_seqlen_per_dp_cp_rank=8, sequence_parallel=True)
     with pytest.raises(ConfigError, match="`max_seqlen_per_dp_cp_rank`: must be an integer, got None"):
         PackingConfig.of(SimpleNamespace(sequence_packing_scheduler="dp_balanced"))
-
-
-def test_a_cost_model_reaches_the_scheduler():
     linear = PolynomialCost(linear=1.0, quadratic=0.0)
     config = PackingConfig(
         max_seqlen_per_dp_cp_rank=8, sequence_packing_scheduler="cost_balanced", packing_cost_model=linear
@@ -269,13 +257,19 @@ def test_first_last_and_mtp_stages_need_tokens(vpp, layout, expected):
     assert [config.stages_with_tokens(pp_rank=rank, pp_size=3) for rank in range(3)] == expected
 
 
-def test_context_parallel_groups_are_of_sizes_that_divide_the_ranks():
+def test_context_parallel_groups_divide_the_ranks_and_must_be_there():
     zero = torch.zeros((1, 1), dtype=torch.int64)
     mesh = SimpleNamespace(mesh_dim_names=("dp", "cp"), mesh=zero, size=lambda _: 1)  # torch's would need groups
     assert ProcessGroups.from_mesh(mesh, cp_sizes=[1]).cp_of_size == {}
     for size in (0, 2, 3):
         with pytest.raises(ConfigError, match=f"`cp_sizes`: must be powers of two that divide 1, got {size}"):
             ProcessGroups.from_mesh(mesh, cp_sizes=[size])
+    config = PackingConfig(max_seqlen_per_dp_cp_rank=4, sequence_packing_scheduler="hybrid_cost_balanced")
+    place = dataclasses.replace(place_of(None), dp=SimpleNamespace(size=2, rank=0))
+    with pytest.raises(ConfigError, match=r"the plan needs process groups of \[2\] context-parallel ranks"):
+        plan_global_batch(np.array([8]), config, place, make_scheduler(config, cp_size=1, dp_size=2))
+    with pytest.raises(ConfigError, match="process groups need the attributes dp, cp, dp_cp, tp and pp"):
+        place_of(object())
 
 
 def test_the_first_iterator_of_the_virtual_stages_is_read():
@@ -285,15 +279,6 @@ def test_the_first_iterator_of_the_virtual_stages_is_read():
         iterators, count, total, squares = run_pipeline(scheduler, place, stages, 1, config)
         assert (len(iterators), count, total, squares) == (3, 1, 1, 1)
         assert ["tokens" in next(iterator) for iterator in iterators] == [True, False, True]
-
-
-def test_a_missing_process_group_is_refused():
-    config = PackingConfig(max_seqlen_per_dp_cp_rank=4, sequence_packing_scheduler="hybrid_cost_balanced")
-    place = dataclasses.replace(place_of(None), dp=SimpleNamespace(size=2, rank=0))
-    with pytest.raises(ConfigError, match=r"the plan needs process groups of \[2\] context-parallel ranks"):
-        plan_global_batch(np.array([8]), config, place, make_scheduler(config, cp_size=1, dp_size=2))
-    with pytest.raises(ConfigError, match="process groups need the attributes dp, cp, dp_cp, tp and pp"):
-        place_of(object())
 
 
 MINE = dataclasses.replace(CONFIG, sequence_packing_scheduler="mine")
@@ -315,7 +300,7 @@ def wrap(monkeypatch, scheduler, *lengths):
     return [get_batch_on_this_rank_for_sequence_packing(iterator)[0][0].tolist() for _ in range(count)]
 
 
-def test_the_lists_of_a_scheduler_are_packed(monkeypatch):
+def test_a_scheduler_may_return_lists_or_override_run(monkeypatch):
     class Backwards(BasePackingScheduler):
         def get_groups_and_subsamples(self, sample_id_seqlens):
             assert sample_id_seqlens == [(0, 1), (1, 2), (2, 1)]
@@ -331,8 +316,6 @@ def test_the_lists_of_a_scheduler_are_packed(monkeypatch):
     monkeypatch.setattr(Turned, "get_groups_and_subsamples", lambda self, pairs: [[[0, 1]]])
     assert wrap(monkeypatch, Turned, 1, 1) == [[10, 20]]
 
-
-def test_a_scheduler_may_override_run(monkeypatch):
     class Twice(DpBalancedScheduler):
         def run(self, data_iterator, num_microbatches, dp_group, tp_group, pp_group, dp_cp_group, dev, config):
             assert (dp_group, tp_group, pp_group, dp_cp_group, str(dev)) == (None, None, None, None, "cpu")
@@ -427,6 +410,9 @@ def test_known_lengths_give_the_packs_of_the_iterator():
     known, exchanged = wrap_dataset(data, range(4), CONFIG), wrap_data_iterator((data[i] for i in range(4)), CONFIG, 4)
     assert known[1:] == (2, 14, 54)
     check_alike(known, exchanged)
+    message = r"sample at position 1: expected \(tokens, padded\) \[\(2, 2\)\], found \[\(3, 3\)\]"
+    with pytest.raises(DatasetFormatError, match=message):
+        wrap_dataset(Sized([1, 2], real=[1, 3]), [0, 1], CONFIG)
 
 
 @pytest.mark.parametrize("scheduler", ["dp_balanced", "cost_balanced"])
@@ -467,13 +453,6 @@ def test_sums_are_those_of_all_micro_batches_and_exact_where_floats_are_not():
 def test_positions_that_are_no_global_batch_are_refused(positions, message):
     with pytest.raises(ConfigError, match=message):
         wrap_dataset(Sized([1, 2, 3]), positions, CONFIG)
-
-
-def test_a_dataset_must_have_the_lengths_that_it_returns():
-    with pytest.raises(
-        DatasetFormatError, match=r"sample at position 1: expected \(tokens, padded\) \[\(2, 2\)\], found \[\(3, 3\)\]"
-    ):
-        wrap_dataset(Sized([1, 2], real=[1, 3]), [0, 1], CONFIG)
 
 
 MAX = {"max_seqlen_per_dp_cp_rank": 12, "pad_packed_seq_alignment": "max"}

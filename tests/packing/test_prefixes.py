@@ -73,14 +73,11 @@ TREE = [[1, 2, 3, 4], [9, 8], [1, 2, 5], [1, 2, 3, 6, 7], [1, 2], [9, 8]]
 """Two trees; one sequence is the beginning of others, and two are equal."""
 
 
-def test_a_forest_in_depth_first_order():
+def test_a_forest_in_depth_first_order_and_its_row():
     forest = PrefixForest.of(TREE)
     assert forest.order.tolist() == [0, 3, 4, 2, 1, 5]
     assert forest.shared.tolist() == [0, 3, 2, 2, 0, 2]
     assert list(forest.facts().values()) == [6, 2, 18, 9, 5, 4]
-
-
-def test_a_row_of_sequences_with_shared_prefixes():
     pack = PrefixPack.of(TREE, multiple=4)
     assert pack.tokens.tolist() == [1, 2, 3, 4, 6, 7, 5, 9, 8, 0, 0, 0]
     assert pack.position_ids.tolist() == [0, 1, 2, 3, 3, 4, 2, 0, 1, 0, 0, 0]
@@ -94,14 +91,11 @@ def test_a_row_of_sequences_with_shared_prefixes():
     assert {(place, label): weight for place, label, weight in terms if weight} == expected
 
 
-def test_one_sequence_and_no_shared_beginning():
+def test_rows_without_a_shared_prefix_and_with_columns():
     assert PrefixPack.of([[4, 5]]).attention_mask().tolist() == causal(2).tolist()
     apart = PrefixPack.of([[4, 5], [5, 4]])
     assert apart.tokens.tolist() == [4, 5, 5, 4]
     assert apart.attention_mask().tolist() == torch.block_diag(causal(2), causal(2)).bool().tolist()
-
-
-def test_columns_are_split_by_sequence():
     pack = PrefixPack.of([[1, 2], [1, 3]], columns={"value": [[[1.0], [2.0]], [[3.0], [4.0]]]})
     assert [row.tolist() for row in pack.split(pack.columns["value"])] == [[[1.0], [2.0]], [[3.0], [4.0]]]
 
@@ -275,7 +269,7 @@ def tree_cost(forest, model, cp_size):
     return float((model.cost(forest.lengths, cp_size) - shared).sum())
 
 
-def test_trees_that_fit_are_kept_whole():
+def test_trees_that_fit_are_whole_and_others_split_where_the_fewest_tokens_are_repeated():
     packs = pack_prefixes([[1, 2, 3, 4], [9, 8], [1, 2, 3, 5], [9, 7, 6]], max_tokens=6)
     assert [pack.sequences.tolist() for pack in packs] == [[0, 2], [1, 3]]
     assert [pack.tokens.tolist() for pack in packs] == [[1, 2, 3, 4, 5], [9, 8, 7, 6]]
@@ -283,9 +277,6 @@ def test_trees_that_fit_are_kept_whole():
     assert (pack.tokens.tolist(), pack.term_weights.tolist()) == ([1, 2], [100, 0])
     packs = pack_prefixes([[1, 2], [1, 3], [4] * 7], max_tokens=8, pad_to="max")
     assert [len(pack.tokens) for pack in packs] == [8, 8]
-
-
-def test_a_large_tree_is_split_where_the_fewest_tokens_are_repeated():
     sequences = [[1, 2, 3, 4, number] for number in range(3)] + [[1, 8, 3, 4, number] for number in range(3)]
     packs = pack_prefixes(sequences, max_tokens=8)
     assert [sorted(pack.sequences.tolist()) for pack in packs] == [[0, 1, 2], [3, 4, 5]]
@@ -388,14 +379,6 @@ def test_losses_of_all_packs_are_those_of_the_batch_unpacked(seed):
 def test_invalid_sequences_are_refused(sequences, options, words):
     with pytest.raises(ConfigError, match=words):
         pack_prefixes(sequences, max_tokens=8, **options)
-
-
-def test_packs_from_an_iterator():
-    config = PackingConfig(max_seqlen_per_dp_cp_rank=32, sequence_packing_scheduler="prefix_trees")
-    items = [rollout(number, 12, 2) for number in range(6)]
-    packs, count, total, squares = wrap_data_iterator(iter(items), config, 6)
-    assert (count, total, squares) == (2, 72, 6 * 144)
-    assert sorted(sorted(pack.sequences.tolist()) for pack in packs) == [[0, 2, 4], [1, 3, 5]]
     with pytest.raises(ConfigError, match="`prefix_trees` does not support `thd_max_packed_sequences`"):
         PrefixTreeScheduler(32, 1, 1, max_num_seqs=4).plan_forest(PrefixForest.of([[1]]))
 
@@ -416,9 +399,11 @@ class Rollouts:
 def test_packs_of_a_dataset_are_those_of_its_iterator():
     config = PackingConfig(max_seqlen_per_dp_cp_rank=32, sequence_packing_scheduler="prefix_trees")
     data = Rollouts()
-    exchanged, *sums = wrap_data_iterator((data[number] for number in range(6)), config, 6)
+    packs, *sums = wrap_data_iterator((data[number] for number in range(6)), config, 6)
+    exchanged = list(packs)
+    assert sorted(sorted(pack.sequences.tolist()) for pack in exchanged) == [[0, 2, 4], [1, 3, 5]]
     read, *same = wrap_dataset(data, range(6), config)
-    assert sums == same
+    assert sums == same == [2, 72, 6 * 144]
     for left, right in zip(exchanged, read, strict=True):
         for name in ("sequences", "tokens", "tree_out", "term_places", "term_labels", "term_weights"):
             assert torch.equal(getattr(left, name), getattr(right, name))

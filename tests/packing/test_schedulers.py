@@ -105,21 +105,14 @@ def make(name, *settings, **options):
 SETTINGS = ("max_seqlen_per_dp_cp_rank", "cp_size", "dp_size", "microbatch_group_size_per_vp_stage")
 
 
-@pytest.fixture
-def plan():
-    return uniform_plan(np.array([2, 0, 1, 0, 3]), num_microbatches=2, cp_size=2, dp_size=2)
-
-
-def test_packs_are_numbered_by_microbatch_and_group(plan):
+def test_packs_are_numbered_by_microbatch_and_group_and_plans_equal_when_their_arrays_are():
+    plan, same, other = (
+        uniform_plan(np.array([2, 0, 1, number, 3]), num_microbatches=2, cp_size=2, dp_size=2) for number in (0, 0, 1)
+    )
     assert plan.assignments == (((1, 3), (1, 3), (2,), (2,)), ((0,), (0,), (4,), (4,)))
     assert (plan.num_ranks, plan.num_microbatches, plan.num_packs) == (4, 2, 4)
     assert plan.ids_of(0, 1).tolist() == [1, 3]
     assert plan.ids_of(1, 2).tolist() == [4]
-
-
-def test_plans_are_equal_when_their_arrays_are(plan):
-    same = uniform_plan(np.array([2, 0, 1, 0, 3]), num_microbatches=2, cp_size=2, dp_size=2)
-    other = uniform_plan(np.array([2, 0, 1, 1, 3]), num_microbatches=2, cp_size=2, dp_size=2)
     assert plan == same
     assert plan != other
     assert plan != "plan"
@@ -173,12 +166,6 @@ def test_settings_must_be_positive_integers(name, place, value):
         make(name, *settings)
 
 
-def test_schedulers_can_be_pickled():
-    for name in scheduler_map:
-        scheduler = pickle.loads(pickle.dumps(make(name, 8, 1, 2)))
-        assert scheduler.plan([8, 3, 3, 2, 5, 5]) == make(name, 8, 1, 2).plan([8, 3, 3, 2, 5, 5])
-
-
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "dp_balanced_schedules.json").read_text())["cases"]
 NEWER = json.loads((Path(__file__).parents[1] / "golden" / "dev_packing_schedules.json").read_text())["cases"]
 
@@ -204,24 +191,18 @@ def test_the_development_branch_gives_the_recorded_schedules():
                 scheduler.get_groups_and_subsamples(pairs)
         else:
             assert scheduler.get_groups_and_subsamples(pairs) == case["groups"], case
+    assert (len(GOLDEN), sum("error" in case for case in GOLDEN)) == (60, 18)
+    assert (len(NEWER), sum("error" in case for case in NEWER)) == (80, 18)
 
 
-def test_dp_balanced_refuses_too_few_sub_samples():
-    with pytest.raises(ConfigError) as caught:
-        DpBalancedScheduler(100, 1, 8).plan([1] * 7)
-    assert caught.value.message == (
-        "7 sub-samples fill 1 packs, not a multiple of 8: 7 more packs are needed, but only 6 sub-samples can move"
-    )
-    assert caught.value.hint == "plan with `cost_balanced`, or use more samples per global batch"
-    plan = CostBalancedScheduler(100, 1, 8).plan([1] * 16)
-    assert [len(ids) for ids in plan.assignments[0]] == [2] * 8
-
-
-def test_the_ids_of_the_caller_are_kept():
+def test_schedulers_keep_the_ids_of_the_caller_and_can_be_pickled():
     pairs = [(70, 3), (71, 3), (9, 4)]
     for name in scheduler_map:
         groups = make(name, 4, 1, 3).get_groups_and_subsamples(pairs)
         assert sorted(itertools.chain(*groups[0])) == [9, 70, 71]
+    for name in scheduler_map:
+        scheduler = pickle.loads(pickle.dumps(make(name, 8, 1, 2)))
+        assert scheduler.plan([8, 3, 3, 2, 5, 5]) == make(name, 8, 1, 2).plan([8, 3, 3, 2, 5, 5])
 
 
 @pytest.mark.parametrize("name", ["dp_balanced", "cost_balanced"])
@@ -266,36 +247,14 @@ def test_the_order_of_sub_samples_does_not_matter(name, batch, seed):
     assert shape(shuffled) == shape(lengths)
 
 
-def test_batches_that_fill_no_multiple_of_packs_are_refused():
-    # Nine sub-samples need a pack each, but packs come in multiples of 4.
-    with pytest.raises(ConfigError, match="9 sub-samples of 54 tokens do not fill a multiple of 4 packs"):
-        CostBalancedScheduler(8, 1, 2, 2).plan([6] * 9)
-    with pytest.raises(ConfigError, match="1 sub-samples cannot occupy 6 ranks in groups of powers of two"):
-        HybridCostBalancedScheduler(8, 1, 6).plan([5])
-    with pytest.raises(ConfigError, match="2 sub-samples cannot occupy 4 ranks"):
-        HybridCostBalancedScheduler(8, 1, 4, 3).plan([5, 5])
-
-
-class FallingCost:
-    def cost(self, lengths, cp_size):
-        return 1.0 / lengths
-
-
-@pytest.mark.parametrize("name", ["cost_balanced", "hybrid_cost_balanced"])
-def test_costs_that_fall_with_the_length_are_refused(name):
-    with pytest.raises(ConfigError, match="costs must be positive, finite and not decrease with the length"):
-        make(name, 8, 1, 2, cost_model=FallingCost()).plan([1, 2, 3])
-
-
-def test_recorded_schedules_are_complete():
-    assert (len(GOLDEN), sum("error" in case for case in GOLDEN)) == (60, 18)
-    assert (len(NEWER), sum("error" in case for case in NEWER)) == (80, 18)
-
-
 def test_the_longest_sub_samples_are_in_one_microbatch():
     plan = CostBalancedScheduler(8, 1, 2).plan([1, 8, 2, 2, 8, 2, 1])
     assert set(plan.assignments[0]) == {(1,), (4,)}
     assert [sum([1, 8, 2, 2, 8, 2, 1][i] for i in ids) for ids in plan.assignments[1]] == [4, 4]
+    plan = CostBalancedScheduler(100, 1, 8).plan([1] * 16)
+    assert [len(ids) for ids in plan.assignments[0]] == [2] * 8
+    # Four packs of 9 + 1, and two of four.
+    assert CostBalancedScheduler(10, 1, 2, max_num_seqs=4).plan([9] * 4 + [1] * 12).num_microbatches == 3
 
 
 @pytest.mark.parametrize("num_ranks", [8, 64])
@@ -319,11 +278,6 @@ def test_long_tails_are_balanced_close_to_the_bound(rng, num_ranks, kind):
     assert len(ours) < len(in_order)
 
 
-def test_long_sub_samples_leave_no_room_for_max_num_seqs():
-    # Four packs of 9 + 1, and two of four.
-    assert CostBalancedScheduler(10, 1, 2, max_num_seqs=4).plan([9] * 4 + [1] * 12).num_microbatches == 3
-
-
 @pytest.mark.parametrize("num_ranks", [8, 64])
 def test_a_limit_on_sub_samples_costs_no_microbatch(num_ranks):
     lengths = spread("lognormal", 128 * num_ranks)
@@ -338,27 +292,18 @@ def test_a_limit_on_sub_samples_costs_no_microbatch(num_ranks):
 def test_ranks_take_turns_with_the_costliest_packs(rng):
     lengths = np.clip(rng.lognormal(7, 1.0, size=8192).astype(np.int64), 1, 8192)
     totals = rank_costs(CostBalancedScheduler(8192, 1, 16).plan(lengths), lengths, PolynomialCost()).sum(axis=0)
-    assert (
-        totals.max() / totals.mean() < 1.006
-    )  # at most 1.0031 in 3848 draws; without reversed microbatches at least 1.0091
+    # At most 1.0031 in 3848 draws; without reversed microbatches at least 1.0091.
+    assert totals.max() / totals.mean() < 1.006
 
 
-@pytest.mark.parametrize(
-    ("settings", "count", "packs"), [((8, 1, 8, None), 7, 8), ((8, 1, 2, 4), 7, 8), ((8, 2, 4, 2), 1, 8)]
-)
-def test_too_few_sub_samples_for_all_packs_are_refused(settings, count, packs):
-    with pytest.raises(ConfigError) as caught:
-        CostBalancedScheduler(*settings).plan([4] * count)
-    assert caught.value.message == (
-        f"{count} sub-samples of {4 * count} tokens do not fill a multiple of {packs} packs of at most "
-        f"{8 * settings[1]} tokens"
-    )
-
-
-def test_short_ones_may_be_shared_where_that_frees_the_busiest_rank():
+def test_short_ones_may_be_shared_and_plans_exist_where_megatron_fails_or_loops():
     # The longest needs two ranks, and a rank alone with the next one would be the busiest.
     plan = DefaultDynamicCPScheduler(8, cp_size=4, dp_size=1).plan([9, 8])
     assert (plan.assignments, plan.cp_sizes.tolist()) == ((((0,), (0,), (1,), (1,)),), [[2, 2, 2, 2]])
+    never_ends = DefaultDynamicCPScheduler(8, 2, 3, 2).plan([32, 16])
+    assert never_ends.assignments == (((1,),) * 6, ((0,),) * 6)
+    no_power_of_two = DefaultDynamicCPScheduler(8, 2, 3).plan([33])
+    assert no_power_of_two.assignments == (((0,),) * 6,)
 
 
 @pytest.mark.parametrize(("length", "least", "size"), [(8, 1, 1), (9, 1, 2), (17, 1, 4), (33, 1, 6), (1, 2, 2)])
@@ -394,41 +339,17 @@ def test_our_groups_take_less_time():
     assert np.median(shares) < 0.95
 
 
-def test_plans_exist_where_megatron_fails_or_loops():
-    never_ends = DefaultDynamicCPScheduler(8, 2, 3, 2).plan([32, 16])
-    assert never_ends.assignments == (((1,),) * 6, ((0,),) * 6)
-    no_power_of_two = DefaultDynamicCPScheduler(8, 2, 3).plan([33])
-    assert no_power_of_two.assignments == (((0,),) * 6,)
-
-
-@pytest.mark.parametrize(
-    ("settings", "more", "lengths", "message"),
-    [
-        *(((8, 2, 4), {"min_cp_size": least}, [], "min_cp_size") for least in (0, 3, 16, 2.5)),
-        ((8, 2, 2), {}, [1, 33], "sub-sample 1 has 33 tokens; a pack has at most 32"),
-        ((8, 2, 2, 2), {}, [32], "1 microbatches cannot be split into a multiple of 2"),
-        ((8, 1, 5, 2), {}, [16, 16, 8], r"2 groups of \[2, 1\] ranks cannot be widened to 5 ranks"),
-        ((8, 1, 1), {"max_num_seqs": 2}, [1, 1, 1], "a pack has 3 sub-samples, more than 2\nhint: plan with `hybrid"),
-    ],
-)
-def test_batches_without_a_plan_are_refused(settings, more, lengths, message):
-    with pytest.raises(ConfigError, match=message):
-        DefaultDynamicCPScheduler(*settings, **more).plan(lengths)
-
-
-def test_long_sub_samples_get_the_ranks_they_need():
+def test_long_sub_samples_get_the_ranks_they_need_or_more_if_others_would_wait():
     scheduler = HybridCostBalancedScheduler(8, 1, 8, cost_model=PolynomialCost(linear=1.0, quadratic=0.0))
     plan = scheduler.plan([32, 9, 8, 3, 5])
     assert plan.num_microbatches == 1
     assert plan.cp_sizes.tolist() == [[4, 4, 4, 4, 2, 2, 1, 1]]
     assert plan.assignments[0] == ((0,), (0,), (0,), (0,), (1,), (1,), (2,), (3, 4))
-
-
-def test_groups_grow_if_ranks_would_wait_for_a_long_sub_sample():
     lengths = [64, *[8] * 64]
     plan = HybridCostBalancedScheduler(16, 1, 16).plan(lengths)
     giant = [size for size, ids in zip(plan.cp_sizes[0], plan.assignments[0], strict=True) if 0 in ids]
     assert giant == [16] * 16  # 4 ranks would fit its tokens
+    HybridCostBalancedScheduler(9, 1, 6).plan([9, 32, 9])
 
 
 @pytest.mark.parametrize(
@@ -459,15 +380,12 @@ def test_hybrid_plans_keep_the_rules(batch, factor):
     assert plan == HybridCostBalancedScheduler(*settings).plan(lengths)
 
 
-def test_ranks_share_what_all_others_would_wait_for():
+def test_ranks_share_what_others_would_wait_for_and_what_does_not_fill_a_step():
     lengths = [8, *[2] * 32]  # all fit one rank, but the longest is a third of all work
     alone = CostBalancedScheduler(8, 1, 4).plan(lengths)
     shared = HybridCostBalancedScheduler(8, 1, 4).plan(lengths)
     assert critical_path(alone, lengths) == 1.75
     assert critical_path(shared, lengths) == 1.0
-
-
-def test_sub_samples_that_do_not_fill_a_step_are_shared():
     lengths = [100] * 5 + [4] * 12  # one more than fits four ranks at once
     plan = HybridCostBalancedScheduler(100, 1, 4).plan(lengths)
     packs = np.repeat(np.arange(plan.num_packs), np.diff(plan.pack_offsets))
@@ -499,11 +417,64 @@ def critical_path(plan, lengths, model=None):
     return float(costs.max(axis=1).sum() / costs.mean(axis=1).sum())
 
 
-def test_a_sub_sample_that_fits_no_group_is_refused():
+class FallingCost:
+    def cost(self, lengths, cp_size):
+        return 1.0 / lengths
+
+
+DYNAMIC, COST, HYBRID = "default_dynamic_cp", "cost_balanced", "hybrid_cost_balanced"
+NEEDED = "7 sub-samples fill 1 packs, not a multiple of 8: 7 more packs are needed, but only 6 sub-samples can move\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "more", "lengths", "message"),
+    [
+        ("dp_balanced", (100, 1, 8), {}, [1] * 7, NEEDED + "hint: plan with `cost_balanced`, or use more samples per "),
+        *((DYNAMIC, (8, 2, 4), {"min_cp_size": least}, [], "min_cp_size") for least in (0, 3, 16, 2.5)),
+        (DYNAMIC, (8, 2, 2), {}, [1, 33], "sub-sample 1 has 33 tokens; a pack has at most 32\n"),
+        (HYBRID, (9, 1, 6), {}, [9, 33], "sub-sample 1 has 33 tokens; a pack has at most 32\n"),
+        (DYNAMIC, (8, 2, 2, 2), {}, [32], "1 microbatches cannot be split into a multiple of 2"),
+        (DYNAMIC, (8, 1, 5, 2), {}, [16, 16, 8], "2 groups of [2, 1] ranks cannot be widened to 5 ranks"),
+        (
+            DYNAMIC,
+            (8, 1, 1),
+            {"max_num_seqs": 2},
+            [1] * 3,
+            "a pack has 3 sub-samples, more than 2\nhint: plan with `hybri",
+        ),
+        # Nine sub-samples need a pack each, but packs come in multiples of 4.
+        (COST, (8, 1, 2, 2), {}, [6] * 9, "9 sub-samples of 54 tokens do not fill a multiple of 4 packs"),
+        (
+            COST,
+            (8, 1, 8),
+            {},
+            [4] * 7,
+            "7 sub-samples of 28 tokens do not fill a multiple of 8 packs of at most 8 tokens\n",
+        ),
+        (COST, (8, 1, 2, 4), {}, [4] * 7, "28 tokens do not fill a multiple of 8 packs of at most 8 tokens\n"),
+        (
+            COST,
+            (8, 2, 4, 2),
+            {},
+            [4],
+            "1 sub-samples of 4 tokens do not fill a multiple of 8 packs of at most 16 tokens\n",
+        ),
+        (HYBRID, (8, 1, 6), {}, [5], "1 sub-samples cannot occupy 6 ranks in groups of powers of two"),
+        (HYBRID, (8, 1, 4, 3), {}, [5, 5], "2 sub-samples cannot occupy 4 ranks"),
+        (
+            COST,
+            (8, 1, 2),
+            {"cost_model": FallingCost()},
+            [1, 2],
+            "costs must be positive, finite and not decrease with",
+        ),
+        (HYBRID, (8, 1, 2), {"cost_model": FallingCost()}, [1, 2], "costs must be positive, finite and not decrease "),
+    ],
+)
+def test_batches_without_a_plan_are_refused(name, settings, more, lengths, message):
     with pytest.raises(ConfigError) as caught:
-        HybridCostBalancedScheduler(9, 1, 6).plan([9, 33])
-    assert caught.value.message == "sub-sample 1 has 33 tokens; a pack has at most 32"
-    HybridCostBalancedScheduler(9, 1, 6).plan([9, 32, 9])
+        make(name, *settings, **more).plan(lengths)
+    assert message in f"{caught.value}\n"
 
 
 def test_cost_counts_tokens_pairs_and_what_other_ranks_send():
@@ -516,12 +487,9 @@ def test_cost_counts_tokens_pairs_and_what_other_ranks_send():
 
 @pytest.mark.parametrize("name", ["linear", "quadratic", "communication"])
 @pytest.mark.parametrize("value", [-1.0, math.inf, math.nan])
-def test_factors_must_be_finite_and_not_negative(name, value):
+def test_factors_must_be_finite_and_not_negative_and_something_must_cost(name, value):
     with pytest.raises(ConfigError, match=f"`{name}` of a cost: must be (0 or more|a finite number), got"):
         PolynomialCost(**{name: value})
-
-
-def test_something_must_cost():
     with pytest.raises(ConfigError, match="both 0"):
         PolynomialCost(linear=0.0, quadratic=0.0, communication=1.0)
 
