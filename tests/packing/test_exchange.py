@@ -8,13 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.packing.conftest import RANKS, Eight
+from tests.packing.worker import Run
 from tests.reference.packing import pack, part_of, round_up, sample
 
 from tokenloom.packing.schedulers import scheduler_map
-
-pytest.importorskip("torch")
-
-from tests.packing.worker import Run
 
 slow = pytest.mark.slow
 
@@ -160,11 +157,6 @@ def test_packs_of_one_shape(fleet, rng, settings):
     assert sorted(held) == sorted(every.tolist() * run.tp)
 
 
-def test_schedulers_with_different_plans_on_ranks_are_detected(fleet, rng):
-    kinds = {kind for kind, _ in fleet.errors("differ", run=draw(rng, {}))}
-    assert kinds == {"DivergenceError"}
-
-
 def test_with_known_lengths_nothing_is_sent_and_each_rank_reads_its_own(fleet, rng):
     run = draw(rng, {"cp": 2})
     exchanged, alone = (fleet.results("wrap", run=run, mode=mode) for mode in ("exchange", "known lengths"))
@@ -182,26 +174,16 @@ def test_with_known_lengths_nothing_is_sent_and_each_rank_reads_its_own(fleet, r
         for number in numbers
         if owner[number] != run.coordinates(rank)["dp"]
     ]
-    assert (
-        28 * sum(moved) <= sent <= 28 * sum(moved) + 8 * RANKS * run.dp
-    )  # three int64 and one float32, padded to words
+    # Three int64 and one float32, padded to words.
+    assert 28 * sum(moved) <= sent <= 28 * sum(moved) + 8 * RANKS * run.dp
 
 
 def test_large_integers_are_broadcast_exactly(fleet):
     numbers = [2**24 + 1, 2**53 + 1, 2**63 - 1]
-    pack = {
-        "cu_seqlens": [0, 2**24 + 1, 2**31 - 9],
-        "cu_seqlens_padded": [0, 2**24 + 8, 2**31 - 1],
-        "max_seqlen": 2**31 - 1,
-        "local_cp_size": 4,
-    }
-    for rank, (packs, told, scalars, row) in enumerate(
-        fleet.results("broadcast_large_numbers", run=Run(tp=2, pp=4, lengths=()))
-    ):
-        assert packs == [pack, pack]
-        assert told == numbers
-        assert scalars == numbers
-        assert row == [rank | 1] * 3
+    pack = {"cu_seqlens": [0, 2**24 + 1, 2**31 - 9], "cu_seqlens_padded": [0, 2**24 + 8, 2**31 - 1]}
+    pack |= {"max_seqlen": 2**31 - 1, "local_cp_size": 4}
+    found = fleet.results("broadcast_large_numbers", run=Run(tp=2, pp=4, lengths=()))
+    assert found == [([pack, pack], numbers, numbers, [rank | 1] * 3) for rank in range(RANKS)]
 
 
 def test_sub_samples_reach_any_set_of_ranks(fleet, rng):
@@ -250,7 +232,8 @@ def test_a_wrong_iterator_on_one_rank_fails_all(fleet, what, who, text):
     check_all_fail(fleet, text, "wrong_input", run=run, who=who, what=what)
 
 
-def test_ranks_with_different_data_are_named(fleet):
+def test_ranks_with_different_plans_or_data_are_named(fleet, rng):
+    assert {kind for kind, _ in fleet.errors("differ", run=draw(rng, {}))} == {"DivergenceError"}
     run, kind = Run(cp=8, lengths=(4, 6, 1, 3), max_tokens=8), "DivergenceError"
     check_all_fail(fleet, "on rank 3", "wrong_input", kind=kind, run=run, who=3, what="other lengths")
     run = Run(cp=2, lengths=(4, 6, 1, 3) * 2, max_tokens=8)

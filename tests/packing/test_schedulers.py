@@ -424,41 +424,28 @@ class FallingCost:
 
 DYNAMIC, COST, HYBRID = "default_dynamic_cp", "cost_balanced", "hybrid_cost_balanced"
 NEEDED = "7 sub-samples fill 1 packs, not a multiple of 8: 7 more packs are needed, but only 6 sub-samples can move\n"
+NEEDED += "hint: plan with `cost_balanced`, or use more samples per global batch\n"
+LIMIT = "a pack has 3 sub-samples, more than 2\nhint: plan with `hybrid"
+ALONE = "1 sub-samples of 4 tokens do not fill a multiple of 8 packs of at most 16 tokens\n"
+FEW = "7 sub-samples of 28 tokens do not fill a multiple of 8 packs of at most 8 tokens\n"
+FALLING = "costs must be positive, finite and not decrease with the length"
 
 
 @pytest.mark.parametrize(
     ("name", "settings", "more", "lengths", "message"),
     [
-        ("dp_balanced", (100, 1, 8), {}, [1] * 7, NEEDED + "hint: plan with `cost_balanced`, or use more samples per "),
+        ("dp_balanced", (100, 1, 8), {}, [1] * 7, NEEDED),
         *((DYNAMIC, (8, 2, 4), {"min_cp_size": least}, [], "min_cp_size") for least in (0, 3, 16, 2.5)),
         (DYNAMIC, (8, 2, 2), {}, [1, 33], "sub-sample 1 has 33 tokens; a pack has at most 32\n"),
         (HYBRID, (9, 1, 6), {}, [9, 33], "sub-sample 1 has 33 tokens; a pack has at most 32\n"),
         (DYNAMIC, (8, 2, 2, 2), {}, [32], "1 microbatches cannot be split into a multiple of 2"),
         (DYNAMIC, (8, 1, 5, 2), {}, [16, 16, 8], "2 groups of [2, 1] ranks cannot be widened to 5 ranks"),
-        (
-            DYNAMIC,
-            (8, 1, 1),
-            {"max_num_seqs": 2},
-            [1] * 3,
-            "a pack has 3 sub-samples, more than 2\nhint: plan with `hybri",
-        ),
+        (DYNAMIC, (8, 1, 1), {"max_num_seqs": 2}, [1] * 3, LIMIT),
         # Nine sub-samples need a pack each, but packs come in multiples of 4.
         (COST, (8, 1, 2, 2), {}, [6] * 9, "9 sub-samples of 54 tokens do not fill a multiple of 4 packs"),
-        (
-            COST,
-            (8, 1, 8),
-            {},
-            [4] * 7,
-            "7 sub-samples of 28 tokens do not fill a multiple of 8 packs of at most 8 tokens\n",
-        ),
-        (COST, (8, 1, 2, 4), {}, [4] * 7, "28 tokens do not fill a multiple of 8 packs of at most 8 tokens\n"),
-        (
-            COST,
-            (8, 2, 4, 2),
-            {},
-            [4],
-            "1 sub-samples of 4 tokens do not fill a multiple of 8 packs of at most 16 tokens\n",
-        ),
+        (COST, (8, 1, 8), {}, [4] * 7, FEW),
+        (COST, (8, 1, 2, 4), {}, [4] * 7, FEW),
+        (COST, (8, 2, 4, 2), {}, [4], ALONE),
         (HYBRID, (8, 1, 6), {}, [5], "1 sub-samples cannot occupy 6 ranks in groups of powers of two"),
         (HYBRID, (8, 1, 4, 3), {}, [5, 5], "2 sub-samples cannot occupy 4 ranks"),
         (
@@ -466,9 +453,9 @@ NEEDED = "7 sub-samples fill 1 packs, not a multiple of 8: 7 more packs are need
             (8, 1, 2),
             {"cost_model": FallingCost()},
             [1, 2],
-            "costs must be positive, finite and not decrease with",
+            FALLING,
         ),
-        (HYBRID, (8, 1, 2), {"cost_model": FallingCost()}, [1, 2], "costs must be positive, finite and not decrease "),
+        (HYBRID, (8, 1, 2), {"cost_model": FallingCost()}, [1, 2], FALLING),
     ],
 )
 def test_batches_without_a_plan_are_refused(name, settings, more, lengths, message):

@@ -169,14 +169,9 @@ def wrap(me: Rank, run: Run, mode: str) -> dict[str, Any]:
             batch = get_batch_on_this_rank_for_sequence_packing(iterator, pg_collection=groups, **arguments)
             stages[-1].append(_described(batch, groups))
         assert iterator is None or next(iterator, None) is None
-    return {
-        "count": count,
-        "sums": sums,
-        "stages": stages,
-        "read": data.read,
-        "sent_bytes": dict(traffic),
-        "kept": None if iterators is None else type(iterators).__name__,
-    }
+    kept = None if iterators is None else type(iterators).__name__
+    found = {"count": count, "sums": sums, "stages": stages, "read": data.read}
+    return {**found, "sent_bytes": dict(traffic), "kept": kept}
 
 
 def fill(me: Rank, run: Run, settings: dict[str, Any]) -> list[Any]:
