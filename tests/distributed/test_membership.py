@@ -193,11 +193,19 @@ def cut(number):
     return lambda world: setattr(world.ranks[number].store, "is_cut", True)
 
 
-def test_a_build_of_hours_is_waited_for(rng):
+def test_a_build_of_hours_is_waited_for_and_clocks_that_jump_do_not_matter(rng):
     world = World(rng, build_seconds=4 * 3600)
     world.run(5 * 3600)
     assert world.outcomes() == ["built"] * 4
     assert world.now > 4 * 3600
+
+    def jump(world):
+        for rank in world.ranks:
+            rank.offset += float(rng.uniform(-1e5, 1e5))
+
+    world = World(rng, build_seconds=100, events=[(20, jump), (40, jump), (60, jump)])
+    world.run(300)
+    assert world.outcomes() == ["built"] * 4
 
 
 @pytest.mark.parametrize("victim", [0, 1, 3])
@@ -206,38 +214,24 @@ def test_a_frozen_rank_is_named_after_the_limit_and_fails_when_it_wakes(rng, vic
     world.run(399)
     for rank in world.ranks:
         if rank.rank != victim and rank.rank != 0:  # rank 0 builds
+            start = f"rank {victim} on `host{victim // 2}` (pid {100 + victim}) has been"
             assert isinstance(rank.outcome, BuildError)
-            assert rank.outcome.message.startswith(
-                f"rank {victim} on `host{victim // 2}` (pid {100 + victim}) has been"
-            )
+            assert rank.outcome.message.startswith(start)
     assert world.ranks[victim].outcome is None
     world.run(1200)
     assert {type(outcome) for outcome in world.outcomes()} == {BuildError}
 
 
-def test_a_rank_that_freezes_for_less_than_the_limit_goes_on(rng):
+def test_a_rank_that_freezes_for_less_than_the_limit_goes_on_and_so_do_all_that_sleep_together(rng):
     victim = int(rng.integers(4))
     world = World(rng, build_seconds=600, events=[(30, freeze(victim)), (70, wake(victim))])
     world.run(1200)
     assert world.outcomes() == ["built"] * 4
-
-
-def test_an_observer_that_sleeps_does_not_take_others_for_silent(rng):
-    """As when a laptop is closed: all ranks stop together, and clocks jump."""
+    # As when a laptop is closed: all ranks stop together, and clocks jump.
     sleepers = [(30 + number / 1000, freeze(number)) for number in range(4)]
     wakers = [(5000 + number / 10, wake(number)) for number in range(4)]
     world = World(rng, build_seconds=60, events=sleepers + wakers)
     world.run(6000)
-    assert world.outcomes() == ["built"] * 4
-
-
-def test_clocks_that_jump_do_not_matter(rng):
-    def jump(world):
-        for rank in world.ranks:
-            rank.offset += float(rng.uniform(-1e5, 1e5))
-
-    world = World(rng, build_seconds=100, events=[(20, jump), (40, jump), (60, jump)])
-    world.run(300)
     assert world.outcomes() == ["built"] * 4
 
 
@@ -261,22 +255,18 @@ def test_a_death_on_a_host_of_its_own_is_known_after_the_limit(rng):
 def test_a_rank_whose_store_is_gone_says_so_and_others_name_it(rng):
     world = World(rng, build_seconds=600, events=[(5, cut(1))])
     world.run(100)
-    assert world.ranks[1].outcome.message == (
-        "the host of the store of `torch.distributed`, often rank 0, died or ended during the build: connection reset"
-    )
+    host = "the host of the store of `torch.distributed`, often rank 0,"
+    assert world.ranks[1].outcome.message == f"{host} died or ended during the build: connection reset"
     for rank in (2, 3):
         assert world.ranks[rank].outcome.message.startswith("rank 1 on `host0` (pid 101) has been silent for 6")
 
 
-def test_what_an_earlier_group_left_in_the_store_does_no_harm(rng):
+def test_what_an_earlier_group_left_does_no_harm_and_keys_of_old_rounds_are_removed(rng):
     values = {}
     for build_seconds, events in ((5, ()), (30, [(10, kill(1))]), (5, ())):
         world = World(rng, build_seconds=build_seconds, events=events, values=values)
         world.run(200)
     assert world.outcomes() == ["built"] * 4
-
-
-def test_keys_of_old_rounds_are_removed(rng):
     world = World(rng, build_seconds=30)
     world.run(100)
     kinds = [key.split("/")[1] for key in world.values if "/" in key]
