@@ -67,14 +67,11 @@ def test_the_digest_does_not_depend_on_order_and_batches(order, cut):
     assert parts == digest(range(4), TOKENS)
 
 
-def test_repeated_samples_count_and_padding_does_not():
+def test_repeated_samples_and_any_lengths_count_and_padding_does_not():
     assert digest([1, 1], TOKENS[:2]) != digest([1], TOKENS[:1])
     assert digest([0, 0, 0], TOKENS[[0, 0, 0]]) != digest([0], TOKENS[:1])
     assert digest([3, None, 7, None], TOKENS) == digest([3, 7], TOKENS[[0, 2]])
     assert digest([None], TOKENS[:1]) == ReadingDigest()
-
-
-def test_samples_of_any_lengths():
     vectors = [TOKENS[0], torch.arange(7), np.zeros(0, np.int32)]
     expected = digest([4], TOKENS[:1]) + digest([5], np.arange(7)[np.newaxis]) + digest([6], np.zeros((1, 0), np.int8))
     assert digest([4, 5, 6], vectors) == expected
@@ -130,11 +127,14 @@ class Arrays:
 ROWS = np.arange(6, dtype="<i8").reshape(3, 2)
 
 
-def test_the_digest_is_that_of_names_dtypes_shapes_and_bytes():
+def test_the_digest_is_that_of_names_dtypes_shapes_and_contiguous_bytes():
     expected = hashlib.sha256()
     for position in (2, 0):
         expected.update(f"{position}\0tokens\0<i8\0(1, 2)\0".encode() + ROWS[position].tobytes())
     assert digest_of_samples(Arrays(tokens=ROWS), [2, 0]) == expected.hexdigest()
+    apart = Arrays(tokens=np.repeat(ROWS, 2, axis=1)[:, ::2], mask=np.broadcast_to(ROWS[0], (3, 2)))
+    together = Arrays(tokens=ROWS, mask=np.tile(ROWS[0], (3, 1)))
+    assert digest_of_samples(apart, range(3)) == digest_of_samples(together, range(3))
 
 
 @pytest.mark.parametrize(
@@ -150,12 +150,6 @@ def test_the_digest_is_that_of_names_dtypes_shapes_and_bytes():
 )
 def test_any_difference_changes_the_digest(other):
     assert digest_of_samples(other, [0, 1]) != digest_of_samples(Arrays(tokens=ROWS), [0, 1])
-
-
-def test_the_digest_is_that_of_contiguous_arrays():
-    apart = Arrays(tokens=np.repeat(ROWS, 2, axis=1)[:, ::2], mask=np.broadcast_to(ROWS[0], (3, 2)))
-    together = Arrays(tokens=ROWS, mask=np.tile(ROWS[0], (3, 1)))
-    assert digest_of_samples(apart, range(3)) == digest_of_samples(together, range(3))
 
 
 def test_a_single_process_only_reads_the_samples():
@@ -184,8 +178,7 @@ def of(dataset, *positions):
 
 def take(loader, num_batches):
     batches = iter(loader)
-    for _ in range(num_batches):
-        next(batches)
+    assert len(list(itertools.islice(batches, num_batches))) == num_batches
     return batches
 
 
@@ -209,16 +202,13 @@ def test_the_digest_covers_yielded_batches_only(run, settings):
     assert loader.digest == digest_of_positions(run, range(300))
 
 
-def test_the_digest_does_not_depend_on_ranks_and_batch_sizes(run):
+def test_the_digest_is_that_of_the_yielded_batches_of_any_ranks_and_sizes(run):
     expected = digest_of_positions(run, range(48))
     for size, batch in ((1, 4), (2, 3), (4, 6), (3, 16)):
         loaders = [loader_of(run, rank=rank, size=size, batch=batch) for rank in range(size)]
         for loader in loaders:
             take(loader, 48 // size // batch)
         assert sum((loader.digest for loader in loaders), ReadingDigest()) == expected
-
-
-def test_the_digest_is_that_of_the_yielded_batches(run):
     lying = Lying(run, 6)
     loader = loader_of(lying)
     batches = take(loader, 1)
@@ -229,15 +219,16 @@ def test_the_digest_is_that_of_the_yielded_batches(run):
 
 
 def test_a_loader_without_a_digest(run):
-    loader = loader_of(FakeRun(100))
-    take(loader, 2)
-    with pytest.raises(ConfigError, match=r"batches of FakeRun have no digest: they need integer `tokens` and 64-bit"):
-        _ = loader.digest
-    loader = loader_of(run, digest=False)
-    take(loader, 2)
+    for dataset, options, message in (
+        (FakeRun(100), {}, "batches of FakeRun have no digest: they need integer `tokens` and 64-bit"),
+        (run, {"digest": False}, "the loader has no digest\nhint: create it with `digest=True`"),
+    ):
+        loader = loader_of(dataset, **options)
+        take(loader, 2)
+        for ask in (lambda loader=loader: loader.digest, lambda loader=loader: check_reading(loader)):
+            with pytest.raises(ConfigError, match=message):
+                ask()
     assert "read" not in loader.state_dict()
-    with pytest.raises(ConfigError, match="the loader has no digest\nhint: create it with `digest=True`"):
-        _ = loader.digest
 
 
 def test_a_resumed_loader_continues_the_digest(run):
@@ -338,7 +329,7 @@ def test_samples_of_all_settings(prefix, settings, tmp_path):
     assert loader.digest == of(dataset, *range(20))
 
 
-def test_denied_samples(tmp_path):
+def test_denied_samples_and_stages_of_different_lengths(tmp_path):
     (tmp_path / "denied.txt").write_text("web:3\nweb:4\nweb:60\n")
     write_run(tmp_path)
     plain = dataset_of(tmp_path)
@@ -347,10 +338,8 @@ def test_denied_samples(tmp_path):
     take(loader, 50)
     assert loader.digest == of(dataset, *range(200))
     assert loader.digest != of(plain, *range(200))
-
-
-def test_stages_of_different_lengths(tmp_path):
-    path = write_run(tmp_path, tail="[[stages]]\nsequence_length = 8\nsamples = 40\nweights = { web = 1 }\n")
+    (tmp_path / "stages").mkdir()
+    path = write_run(tmp_path / "stages", tail="[[stages]]\nsequence_length = 8\nsamples = 40\nweights = { web = 1 }\n")
     dataset = Run.open(path).dataset()
     assert digest_of_positions(dataset, range(280, 340)) == of(dataset, *range(280, 340))
 
@@ -374,7 +363,7 @@ def test_a_check_returns_what_was_read_since_the_start(run):
 @pytest.mark.parametrize(("position", "size", "num_batches"), [(0, 4, 20), (21, 4, 20), (79, 4, 20), (201, 1, 300)])
 def test_a_flipped_bit_is_found(run, position, size, num_batches):
     loader = loader_of(OnceLying(run, position), batch=size)
-    assert len(list(itertools.islice(loader, num_batches))) == num_batches
+    take(loader, num_batches)
     batch = position // size
     positions = ", ".join(map(str, range(batch * size, batch * size + size)))
     expected = rf"data-parallel rank 0: rank 0 read tokens that differ from the data at positions \[{positions}\], "
@@ -391,7 +380,7 @@ def test_data_that_change_during_the_check_are_reported(run):
         check_reading(loader)
 
 
-def test_other_loaders_are_wrapped(run):
+def test_other_loaders_are_wrapped_and_a_batch_range_has_the_batches_of_any_rank(run):
     sampler = MegatronPretrainingSampler(len(run), 0, 4, 0, 1)
     loader = build_dataloader(run, sampler)
     with pytest.raises(ConfigError, match="DataLoader has no digests of its batches\nhint: pass `Dig"):
@@ -399,23 +388,14 @@ def test_other_loaders_are_wrapped(run):
     kept = DigestedBatches(loader, run, sampler)
     list(itertools.islice(kept, 6))
     assert check_reading(kept).digest == digest_of_positions(run, range(24))
-
-
-def test_loaders_that_cannot_be_checked_are_refused(run):
-    with pytest.raises(ConfigError, match="the loader has no digest"):
-        check_reading(loader_of(run, digest=False))
-    loader = loader_of(FakeRun(20))
-    next(iter(loader))
-    with pytest.raises(ConfigError, match="batches of FakeRun have no digest: they need integer `tokens`"):
-        check_reading(loader)
-    with pytest.raises(ConfigError, match='`reread`: must be "now" or "never", got'):
-        check_reading(None, reread="soon")
-    with pytest.raises(DivergenceError, match="no loader for data-parallel rank 1 of 2"):
-        check_reading(loader_of(run, size=2))
-
-
-def test_a_batch_range_has_the_batches_of_any_rank():
     sampler = MegatronPretrainingSampler(80, 0, 4, 0, 2)
     unchecked = BatchRange(sampler=sampler, start=16, stop=32, sums=np.zeros((2, 2), dtype=np.uint64))
     assert [list(batch) for batch in unchecked.batches(1)] == [[20, 21, 22, 23], [28, 29, 30, 31]]
     assert sampler.data_parallel_rank == 0
+
+
+def test_loaders_that_cannot_be_checked_are_refused(run):
+    with pytest.raises(ConfigError, match='`reread`: must be "now" or "never", got'):
+        check_reading(None, reread="soon")
+    with pytest.raises(DivergenceError, match="no loader for data-parallel rank 1 of 2"):
+        check_reading(loader_of(run, size=2))

@@ -29,11 +29,8 @@ TOKENIZER = StandInTokenizer()
 
 @pytest.fixture
 def pairs(tmp_path: Path) -> list[str]:
-    rng = np.random.default_rng(0)
-    return [
-        write_corpus(tmp_path / name, random_documents(rng, count=30, longest=20, vocab_size=50))
-        for name in ("books", "web")
-    ]
+    rng, shape = np.random.default_rng(0), {"count": 30, "longest": 20, "vocab_size": 50}
+    return [write_corpus(tmp_path / name, random_documents(rng, **shape)) for name in ("books", "web")]
 
 
 def made_of_text(folder: Path) -> str:
@@ -43,9 +40,8 @@ def made_of_text(folder: Path) -> str:
 
 
 def built(blend, num_samples=None, **settings):
-    config = GPTDatasetConfig(
-        random_seed=1234, sequence_length=8, blend=blend, split="1,0,0", tokenizer=TOKENIZER, **settings
-    )
+    settings |= {"random_seed": 1234, "sequence_length": 8, "tokenizer": TOKENIZER}
+    config = GPTDatasetConfig(blend=blend, split="1,0,0", **settings)
     return BlendedMegatronDatasetBuilder(GPTDataset, [num_samples, None, None], lambda: True, config).build()[0]
 
 

@@ -9,13 +9,17 @@ import resource
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tests.loading.batches import CHANGES, assert_equal_batches, stacked
-from tests.support import make_dataset
+from tests.support import make_dataset, write_corpus
 from torch.utils.data import DataLoader, Subset
 
-from tokenloom import ThreadLoader
+import datasets
+from tokenloom import BlendedDataset, ThreadLoader
+from tokenloom.datasets import protocols
+from tokenloom.datasets.protocols import Announces, FillsBatches, KnowsLengths, KnowsSpans
 from tokenloom.loading.loader import build_dataloader, collate
 from tokenloom.loading.samplers import MegatronPretrainingSampler
 
@@ -24,6 +28,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threade
 
 
 class OneByOne:
+    """A user's class with only the required methods."""
+
     def __init__(self, dataset):
         self.dataset = dataset
 
@@ -84,11 +90,12 @@ def test_resuming_in_the_middle_of_an_epoch_gives_the_same_batches(prefix, num_w
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
-def test_a_dataset_without_batches_is_collated(prefix, num_workers):
+def test_a_class_of_two_methods_is_collated(prefix, num_workers):
     dataset = make_dataset(prefix)
     sampler = MegatronPretrainingSampler(len(dataset), 0, 5, 0, 1)
-    loader = build_dataloader(OneByOne(dataset), sampler, num_workers=num_workers)
-    assert_equal_batches(loader, stacked(dataset, sampler))
+    plain = OneByOne(dataset)
+    for loader in (build_dataloader(plain, sampler, num_workers=num_workers), ThreadLoader(plain, sampler)):
+        assert_equal_batches(loader, stacked(dataset, sampler))
 
 
 def test_a_plain_data_loader(prefix):
@@ -223,3 +230,23 @@ def test_threads_may_iterate_one_loader(prefix):
     for number in range(3):
         assert_equal_batches(found[number], stacked(dataset, [[0, 1], [2, 3]]))
     assert {*seen, loader.collate_fn} == {collate}
+
+
+def test_our_datasets_offer_what_is_written_down(tmp_path):
+    dataset = make_dataset(write_corpus(tmp_path / "corpus", [[1, 2, 3, 9]] * 9), num_samples=8)
+    blend = BlendedDataset([dataset], [8], None, dataset.config)
+    for each in (dataset, blend):
+        assert isinstance(each, FillsBatches)
+        assert isinstance(each, Announces)
+        assert hasattr(each, "verify_indices")
+    assert isinstance(dataset, KnowsSpans)
+    assert not isinstance(dataset, KnowsLengths)
+    assert protocols.pair_of(dataset.dataset) is dataset.dataset
+    assert not protocols.is_remote_dataset(dataset)
+
+
+def test_a_dataset_of_another_library_is_loaded_whatever_its_batch_means():
+    rows = datasets.Dataset.from_dict({"number": [[5], [6], [7], [8]]}).with_format("numpy")
+    batches = [[3, 1], [0, 2]]
+    for loader in (ThreadLoader(rows, batches), build_dataloader(rows, batches)):
+        assert [np.asarray(batch["number"]).ravel().tolist() for batch in loader] == [[8, 6], [5, 7]]

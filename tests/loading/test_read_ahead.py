@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from multiprocessing import forkserver
 from pathlib import Path
@@ -40,14 +41,9 @@ from tokenloom.storage.objects import object_storage
 from tokenloom.storage.statistics import forget_statistics
 
 BLOCK = 1 << 13
-SETTINGS = ObjectStorageSettings(
-    cache_bytes=16 * (BLOCK + 4),
-    block_bytes=BLOCK,
-    read_ahead_bytes=1 << 17,
-    concurrency=8,
-    timeout_seconds=10,
-    deadline_seconds=60,
-)
+SHUFFLE = BlockShuffle(block_bytes=BLOCK, window_blocks=2)
+STORAGE = ObjectStorageSettings(block_bytes=BLOCK, concurrency=8, timeout_seconds=10, deadline_seconds=60)
+SETTINGS = dataclasses.replace(STORAGE, cache_bytes=16 * (BLOCK + 4), read_ahead_bytes=1 << 17)
 
 
 @given(st.integers(0, 40), st.integers(0, 5), st.integers(1, 6) | st.none())
@@ -77,17 +73,8 @@ def prefixes(tmp_path, rng):
 
 def build(prefixes: list[str], tmp_path, *, num_samples: int | None = None, **changes):
     weights = [0.7, 0.3] if len(prefixes) > 1 else None
-    config = make_config(
-        None,
-        **{
-            "blend": (prefixes, weights),
-            "split": "1,0,0",
-            "sequence_length": 512,
-            "path_to_cache": str(tmp_path / "indices"),
-            "object_storage": SETTINGS,
-        }
-        | changes,
-    )
+    settings = {"blend": (prefixes, weights), "split": "1,0,0", "path_to_cache": str(tmp_path / "indices")}
+    config = make_config(None, sequence_length=512, object_storage=SETTINGS, **settings, **changes)
     return BlendedMegatronDatasetBuilder(GPTDataset, [num_samples, None, None], lambda: True, config).build()[0]
 
 
@@ -110,8 +97,8 @@ def own_forkserver(bucket):
     ("num_workers", "context", "shuffle"),
     [
         (0, None, None),
-        (0, None, BlockShuffle(block_bytes=BLOCK, window_blocks=2)),
-        pytest.param(1, None, BlockShuffle(block_bytes=BLOCK, window_blocks=2), marks=pytest.mark.slow),
+        (0, None, SHUFFLE),
+        pytest.param(1, None, SHUFFLE, marks=pytest.mark.slow),
         pytest.param(4, "forkserver", None, marks=pytest.mark.slow),
         pytest.param(2, "spawn", None, marks=pytest.mark.slow),
     ],
@@ -129,18 +116,16 @@ def test_batches_are_those_of_local_files_despite_faults(
     assert nothing == {}
     assert_same(found, expected)
     assert list(statistics) == [f"{url}.bin" for url in urls]
-    itemsize = 2
-    assert sum(entry.bytes_used for entry in statistics.values()) == sum(
-        int(there.spans(position).num_tokens) * itemsize for position in range(len(found) * 4)
+    used, fetched = (
+        sum(getattr(each, f"bytes_{kind}") for each in statistics.values()) for kind in ("used", "fetched")
     )
-    fetched = sum(entry.bytes_fetched for entry in statistics.values())
+    assert used == sum(2 * int(there.spans(position).num_tokens) for position in range(len(found) * 4))  # uint16
     assert fetched <= bucket.proxy.counts["body_bytes"]
-    if shuffle is None:
-        assert fetched <= 1.13 * sum(entry.bytes_used for entry in statistics.values())
+    assert shuffle is not None or fetched <= 1.13 * used
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shuffle", [None, BlockShuffle(block_bytes=BLOCK, window_blocks=2)])
+@pytest.mark.parametrize("shuffle", [None, SHUFFLE])
 def test_an_outage_of_the_endpoint_only_costs_time(bucket: Bucket, prefixes, tmp_path, shuffle):
     url = bucket.put_pair(prefixes[0], "data/books")
     here, there = (build([place], tmp_path, block_shuffle=shuffle) for place in (prefixes[0], url))
@@ -234,9 +219,6 @@ def test_workers_have_the_current_environment(bucket, prefixes, tmp_path, monkey
     assert [len(batch["tokens"]) for batch in loader] == [1, 1]
     del loader
     server._stop()
-
-
-STORAGE = ObjectStorageSettings(block_bytes=1 << 13, concurrency=8, timeout_seconds=10, deadline_seconds=60)
 
 
 @pytest.fixture

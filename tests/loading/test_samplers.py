@@ -80,20 +80,6 @@ def test_global_batches_contain_the_micro_batches(total, micro, ranks, num_micro
         assert len(sampler) == len(expected)
 
 
-def test_the_global_batch_must_be_a_multiple_of_the_chunk():
-    expected = r"global batch size 6: not a multiple of micro_batch_size \* data_parallel_size = 4\nhint: choose"
-    with pytest.raises(ConfigError, match=expected):
-        HybridSampler(20, 0, 2, 6, 0, 2)
-
-
-def test_ranks_are_padded_to_the_same_count():
-    padded, unpadded = (
-        [list(MegatronFullValidationSampler(4, rank, 3, pad=pad)) for rank in range(3)] for pad in (True, False)
-    )
-    assert padded == [[[0], [3]], [[1], [None]], [[2], [None]]]
-    assert unpadded == [[[0], [3]], [[1]], [[2]]]
-
-
 @given(total=TOTALS, ranks=SIZES)
 def test_each_sample_is_validated_once(total, ranks):
     samplers = [MegatronFullValidationSampler(total, rank, ranks) for rank in range(ranks)]
@@ -108,12 +94,17 @@ def test_each_sample_is_validated_once(total, ranks):
     assert [len(sampler) for sampler in samplers] == [len(rank) for rank in unpadded]
 
 
-def test_positions_after_batches():
+def test_positions_after_batches_and_ranks_padded_to_the_same_count():
     assert [MegatronPretrainingSampler(10, 1, 2, 1, 2).position_after(n) for n in (0, 1, 2, 3, 9)] == [1, 5, 9, 10, 10]
     hybrid = HybridSampler(20, 3, 2, 8, 0, 2, drop_last=False)
     assert [hybrid.position_after(n) for n in (0, 1, 2, 3)] == [3, 11, 19, 20]
     validation = MegatronFullValidationSampler(4, 2, 3)
     assert [validation.position_after(n) for n in (0, 1, 2)] == [0, 3, 4]
+    padded, unpadded = (
+        [list(MegatronFullValidationSampler(4, rank, 3, pad=pad)) for rank in range(3)] for pad in (True, False)
+    )
+    assert padded == [[[0], [3]], [[1], [None]], [[2], [None]]]
+    assert unpadded == [[[0], [3]], [[1]], [[2]]]
 
 
 def in_order_samplers(total, micro, rank, ranks, drop_last):
@@ -155,18 +146,7 @@ def test_position_after_counts_the_samples_of_all_ranks(total, micro, ranks, dro
             assert {sampler.position_after(number) for sampler in samplers} == {stop}
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ((0, 0, 2, 0, 2), "total_samples.*\nhint: dataset is empty"),
-        ((10, 10, 2, 0, 2), "consumed_samples.*\nhint: no samples are left"),
-        ((10, 0, 2.0, 0, 2), "micro_batch_size"),
-        ((10, 0, 2, 2, 2), "data_parallel_rank"),
-    ],
-)
-def test_bad_settings_are_named(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        MegatronPretrainingSampler(*settings)
+def test_a_position_out_of_range_is_refused_and_changes_nothing():
     sampler = MegatronPretrainingSampler(10, 0, 2, 0, 2)
     for position in (11, -1):
         with pytest.raises(ConfigError, match=r"position.*\nhint: the sampler has fewer samples"):
@@ -178,12 +158,14 @@ def positions(dataset, batch_size=None, data_parallel_rank=None, data_parallel_s
     return list(loaders.checked_sampler(dataset, None, batch_size, data_parallel_rank, data_parallel_size))
 
 
-def test_positions_come_in_order(prefix):
+def test_positions_come_in_order_and_in_lists(prefix):
     dataset = make_dataset(prefix, num_samples=40)
     assert positions(range(10), batch_size=4) == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert positions(range(10), batch_size=2, data_parallel_rank=1, data_parallel_size=2) == [[2, 3], [6, 7]]
     loader = ThreadLoader(dataset, batch_size=8)
     assert [batch["tokens"].shape for batch in loader] == [(8, 4)] * (len(dataset) // 8)
+    with pytest.raises(ConfigError, match="the sampler must yield lists of positions, got 0\nhint: wrap"):
+        next(iter(ThreadLoader(make_dataset(prefix, num_samples=40), range(4))))
 
 
 def test_several_ranks_must_be_passed(monkeypatch):
@@ -195,11 +177,6 @@ def test_several_ranks_must_be_passed(monkeypatch):
         positions(range(10), batch_size=2, data_parallel_rank=0)
     monkeypatch.setattr(loaders, "current_ranks", lambda: Ranks(rank=0, world_size=1, host="here"))
     assert len(positions(range(10), batch_size=2)) == 5
-
-
-def test_a_sampler_of_single_positions_is_refused(prefix):
-    with pytest.raises(ConfigError, match="the sampler must yield lists of positions, got 0\nhint: wrap"):
-        next(iter(ThreadLoader(make_dataset(prefix, num_samples=40), range(4))))
 
 
 def permutation(length, seed):
@@ -325,20 +302,6 @@ def test_an_interrupted_epoch_starts_over_and_the_last_batch_ends_it():
     assert (sampler.consumed_samples, sampler.epoch, len(sampler)) == (20, 1, 5)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "options", "message"),
-    [
-        ((3, 0, 2, 0, 2), {}, "3 samples are too few for a batch of 4 over all ranks\nhint: use smaller"),
-        ((20, 6, 2, 0, 2), {}, r"consumed_samples 6: not a multiple of micro_batch_size \* data_parallel_size = 4\nh"),
-        ((20, 0, 2, 0, 2), {"global_batch_size": 6}, "global batch size 6: not a multiple of micro_batch_size"),
-        ((20, 0, 2, 0, 2), {"seed": -1}, "seed"),
-    ],
-)
-def test_bad_settings_of_random_epochs_are_named(arguments, options, message):
-    with pytest.raises(ConfigError, match=message):
-        make(*arguments, **options)
-
-
 def test_set_epoch_is_called():
     class Dataset:
         epochs: list[int] = []  # noqa: RUF012
@@ -403,7 +366,7 @@ def test_each_global_batch_is_shared_evenly_to_within_one_sample_of_each_dataset
             assert {count // ranks, -(-count // ranks)} >= set(found)
 
 
-def test_it_resumes_between_steps_with_other_ranks_and_sizes(rng):
+def test_it_resumes_between_steps_alone_with_other_ranks_and_sizes(rng):
     numbers = even([5, 3, 2], 240)
     whole = of_ranks(numbers, micro=2, batch=24, ranks=4)
     sampler = BalancedSampler(Blend(numbers), 240, 0, 2, 24, 0, 4)
@@ -414,9 +377,6 @@ def test_it_resumes_between_steps_with_other_ranks_and_sizes(rng):
     assert sorted(flat(flat(each) for each in other)) == list(range(96, 240))
     sampler.begin_at(96)
     assert list(sampler) == resumed[0]
-
-
-def test_a_state_within_a_step_is_refused():
     sampler = BalancedSampler(Blend(even([1, 1], 24)), 24, 0, 1, 8, 0, 2)
     with pytest.raises(ConfigError, match="no state within a step: 2 of 4 micro-batches from position 8 were read"):
         sampler.position_after(6)
@@ -433,16 +393,8 @@ def test_the_incomplete_last_batch(drop_last):
     assert [len(each) for each in samplers] == [len(each) for each in dealt]
 
 
-def test_one_rank_reads_in_order_and_wrong_settings_are_refused():
-    numbers = even([1, 1], 12)
-    assert of_ranks(numbers, micro=2, batch=4, ranks=1) == [np.arange(12).reshape(6, 2).tolist()]
-    with pytest.raises(ConfigError, match="list is not a blend"):
-        BalancedSampler([], 12, 0, 1, 4, 0, 2)
-    with pytest.raises(ConfigError, match="global batch size 6 after 0 samples: not a multiple of micro_batch_size"):
-        BalancedSampler(Blend(numbers), 12, 0, 2, 6, 0, 2)
-
-
-def test_batch_sizes_may_change():
+def test_one_rank_reads_in_order_and_batch_sizes_may_change():
+    assert of_ranks(even([1, 1], 12), micro=2, batch=4, ranks=1) == [np.arange(12).reshape(6, 2).tolist()]
     sizes = BatchSizeSchedule(sizes=((0, 4), (8, 8)))
     numbers = even([1, 1], 24)
     dealt = of_ranks(numbers, micro=1, batch=sizes, ranks=4)
@@ -469,14 +421,9 @@ def found(weights, micro, ranks, **more):
 )
 def test_shares_per_rank(weights, micro, ranks, numbers):
     resonance = found(weights, micro, ranks)
-    if numbers is None:
-        assert resonance is None
-    else:
-        share, least, most = numbers
-        assert resonance is not None
-        assert resonance.share == pytest.approx(share, abs=1e-3)
-        assert resonance.least == pytest.approx(least, abs=1e-3)
-        assert resonance.most == pytest.approx(most, abs=1e-3)
+    assert (resonance is None) == (numbers is None)
+    if resonance is not None:
+        assert (resonance.share, resonance.least, resonance.most) == pytest.approx(numbers, abs=1e-3)
         assert resonance.period == micro * ranks
 
 
@@ -532,12 +479,7 @@ def schedules(draw):
 @st.composite
 def ramps(draw):
     start, increment = draw(st.integers(1, 10)), draw(st.integers(1, 10))
-    return BatchSizeRampup(
-        start_global_batch_size=start,
-        batch_size_increment=increment,
-        rampup_samples=draw(st.integers(0, 400)),
-        global_batch_size=start + increment * draw(st.integers(0, 40)),
-    )
+    return make_ramp(start, increment, draw(st.integers(0, 400)), start + increment * draw(st.integers(0, 40)))
 
 
 @pytest.mark.parametrize(
@@ -558,12 +500,6 @@ def ramps(draw):
 )
 def test_schedules_are_parsed(text, length, sizes):
     assert parse(text, sequence_length=length).sizes == sizes
-
-
-def test_token_thresholds_with_changing_sequence_lengths():
-    lengths = [(0, 10), (5, 100), (8, 1)]  # 50 tokens in samples of 10, then 300 in samples of 100
-    for tokens, start in ((49, 4), (50, 5), (149, 5), (150, 6), (349, 7), (350, 8), (351, 9)):
-        assert parse(f"0:1 {tokens}:2", sequence_length=lengths).sizes[1][0] == start
 
 
 WRITTEN = "write `THRESHOLD:BATCH_SIZE` items, such as `0:768 250B:1536`"
@@ -597,27 +533,15 @@ def test_invalid_schedules_are_refused(text, item, fault, hint):
     assert caught.value.hint == hint
 
 
-@pytest.mark.parametrize(
-    ("sizes", "message"),
-    [
-        (((3, 8),), r"the consumed samples of sizes\[0\]"),
-        (((0, 8), (5, 9), (4, 8)), r"the consumed samples of sizes\[2\]"),
-        (((0, 0),), r"the batch size of sizes\[0\]"),
-        (("0:8",), r"`sizes\[0\]`: must be \(consumed samples, batch size\), got '0:8'"),
-        ((), r"`sizes` is empty\nhint: pass at least one \(consumed samples, batch size\)"),
-    ],
-)
-def test_sizes_are_checked(sizes, message):
-    with pytest.raises(ConfigError, match=message):
-        BatchSizeSchedule(sizes=sizes)
-
-
-def test_a_step_keeps_its_batch_size():
+def test_a_step_keeps_its_batch_size_and_thresholds_may_be_tokens_of_changing_lengths():
     schedule = parse("0:4 10:8 12:1 30:2")  # steps at 0, 4, 8 of 4; the sizes at 12, 13, … are 1; then 30, 32, …
     assert [schedule.position_of_step(step) for step in (0, 1, 2, 3, 4, 20, 21, 22)] == [0, 4, 8, 12, 13, 29, 30, 32]
     assert [schedule.step_of_position(position) for position in (0, 3, 4, 11, 12, 13, 29, 30, 31, 32)] == [
         *(0, 0, 1, 2, 3, 4, 20, 21, 21, 22)
     ]
+    lengths = [(0, 10), (5, 100), (8, 1)]  # 50 tokens in samples of 10, then 300 in samples of 100
+    for tokens, start in ((49, 4), (50, 5), (149, 5), (150, 6), (349, 7), (350, 8), (351, 9)):
+        assert parse(f"0:1 {tokens}:2", sequence_length=lengths).sizes[1][0] == start
 
 
 @given(sizes=st.one_of(schedules(), ramps()), num_steps=st.integers(0, 200))
@@ -638,52 +562,21 @@ def test_step_and_position_are_inverse(sizes, step):
         assert sizes.step_of_position(position - 1) == step - 1
 
 
-@pytest.mark.parametrize(
-    ("ask", "name"),
-    [("position_of_step", "step"), ("step_of_position", "position"), ("batch_size", "consumed_samples")],
-)
-def test_numbers_are_checked(ask, name):
-    for number in (-1, 1.5):
-        with pytest.raises(ConfigError, match=name):
-            getattr(parse("0:4 9:8"), ask)(number)
-
-
 def make_ramp(start, increment, samples, size):
     return BatchSizeRampup(
         start_global_batch_size=start, batch_size_increment=increment, rampup_samples=samples, global_batch_size=size
     )
 
 
-def test_sizes_grow_evenly():
+def test_sizes_grow_evenly_in_whole_micro_batches():
     ramp = make_ramp(16, 8, 300, 64)  # 6 increments, one each 50 samples
     assert [ramp.batch_size(consumed) for consumed in (0, 49, 50, 99, 100, 250, 299, 300, 301, 10**12)] == [
         *(16, 16, 24, 24, 32, 56, 56, 64, 64, 64)
     ]
-
-
-def test_how_many_micro_batches_a_step_has():
     ramp = make_ramp(4, 4, 24, 12)
     assert [ramp.num_micro_batches(n, micro_batch_size=1, data_parallel_size=2) for n in (0, 12, 24)] == [2, 4, 6]
-    decreased = [
-        ramp.num_micro_batches(n, micro_batch_size=3, data_parallel_size=1, decrease_batch_size_if_needed=True)
-        for n in (0, 12, 24)
-    ]
-    assert decreased == [1, 2, 4]
-    with pytest.raises(ConfigError, match="micro_batch_size"):
-        ramp.num_micro_batches(0, micro_batch_size=0, data_parallel_size=2)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ((0, 4, 10, 8), "start_global_batch_size"),
-        ((12, 4, 10, 8), "global_batch_size"),
-        ((4, 3, 10, 8), "batch_size_increment 3: must divide 8 - 4"),
-    ],
-)
-def test_bad_ramps_are_named(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        make_ramp(*settings)
+    less = {"micro_batch_size": 3, "data_parallel_size": 1, "decrease_batch_size_if_needed": True}
+    assert [ramp.num_micro_batches(n, **less) for n in (0, 12, 24)] == [1, 2, 4]
 
 
 def topology_of(*sizes: tuple[int, int], micro: int | None = None, ranks: int | None = None) -> Topology:
@@ -743,13 +636,49 @@ def test_positions_in_any_order():
 EIGHT = topology_of((0, 8), (80, 12), micro=4, ranks=2)  # the second size is not a multiple of 4 * 2
 
 
+NO_RANKS = "without `micro_batch_size` and `data_parallel_size`\nhint: pass both to"
+CHUNK = r"not a multiple of micro_batch_size \* data_parallel_size = 4\nhint: "
+
+
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
+        (lambda: MegatronPretrainingSampler(0, 0, 2, 0, 2), "total_samples.*\nhint: dataset is empty"),
+        (lambda: MegatronPretrainingSampler(10, 10, 2, 0, 2), "consumed_samples.*\nhint: no samples are left"),
+        (lambda: MegatronPretrainingSampler(10, 0, 2.0, 0, 2), "micro_batch_size"),
+        (lambda: MegatronPretrainingSampler(10, 0, 2, 2, 2), "data_parallel_rank"),
+        (lambda: HybridSampler(20, 0, 2, 6, 0, 2), f"global batch size 6: {CHUNK}choose"),
+        (lambda: make(3, 0, 2, 0, 2), "3 samples are too few for a batch of 4 over all ranks\nhint: use smaller"),
+        (lambda: make(20, 6, 2, 0, 2), f"consumed_samples 6: {CHUNK}"),
+        (lambda: make(20, 0, 2, 0, 2, global_batch_size=6), "global batch size 6: not a multiple of micro_batch_size"),
+        (lambda: make(20, 0, 2, 0, 2, seed=-1), "seed"),
+        (lambda: BalancedSampler([], 12, 0, 1, 4, 0, 2), "list is not a blend"),
         (
-            lambda: topology_of((0, 4)).ranks(np.array([0])),
-            "without `micro_batch_size` and `data_parallel_size`\nhint: pass both to",
+            lambda: BalancedSampler(Blend([0, 1] * 6), 12, 0, 2, 6, 0, 2),
+            "global batch size 6 after 0 samples: not a multiple of micro_batch_size",
         ),
+        (lambda: BatchSizeSchedule(sizes=((3, 8),)), r"the consumed samples of sizes\[0\]"),
+        (lambda: BatchSizeSchedule(sizes=((0, 8), (5, 9), (4, 8))), r"the consumed samples of sizes\[2\]"),
+        (lambda: BatchSizeSchedule(sizes=((0, 0),)), r"the batch size of sizes\[0\]"),
+        (
+            lambda: BatchSizeSchedule(sizes=("0:8",)),
+            r"`sizes\[0\]`: must be \(consumed samples, batch size\), got '0:8'",
+        ),
+        (
+            lambda: BatchSizeSchedule(sizes=()),
+            r"`sizes` is empty\nhint: pass at least one \(consumed samples, batch size\)",
+        ),
+        *((lambda number=number: parse("0:4 9:8").position_of_step(number), "step") for number in (-1, 1.5)),
+        *((lambda number=number: parse("0:4 9:8").step_of_position(number), "position") for number in (-1, 1.5)),
+        *((lambda number=number: parse("0:4 9:8").batch_size(number), "consumed_samples") for number in (-1, 1.5)),
+        (lambda: make_ramp(0, 4, 10, 8), "start_global_batch_size"),
+        (lambda: make_ramp(12, 4, 10, 8), "global_batch_size"),
+        (lambda: make_ramp(4, 3, 10, 8), "batch_size_increment 3: must divide 8 - 4"),
+        (
+            lambda: make_ramp(4, 4, 24, 12).num_micro_batches(0, micro_batch_size=0, data_parallel_size=2),
+            "micro_batch_size",
+        ),
+        (lambda: topology_of((0, 4)).ranks(np.array([0])), NO_RANKS),
         (lambda: topology_of((0, 4), micro=2), "`micro_batch_size` and `data_parallel_size`: pass both or neither"),
         (lambda: topology_of((0, 4), micro=2, ranks=0), "data_parallel_size"),
         (lambda: topology_of((0, 4)).steps(np.array([5, -3])), "positions must be 0 or more, got -3"),
@@ -759,7 +688,7 @@ EIGHT = topology_of((0, 8), (80, 12), micro=4, ranks=2)  # the second size is no
         (lambda: EIGHT.positions_of(10, rank=0), "global batch size 12 in step 10: not a multiple of micro_batch"),
     ],
 )
-def test_invalid_questions_to_a_topology_are_refused(ask, message):
+def test_invalid_settings_and_questions_are_refused(ask, message):
     with pytest.raises(ConfigError, match=message):
         ask()
     assert EIGHT.ranks(np.array([79])).tolist() == [1]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -79,12 +80,16 @@ def test_batches_are_the_samples_in_order(prefix, change, num_threads, read_ahea
     assert loader.wait.total_seconds >= loader.wait.longest_seconds >= loader.wait.last_seconds >= 0
 
 
-def test_threads_work_at_once_and_order_stays(dataset):
+def test_threads_work_at_once_in_order_until_the_loop_is_left(dataset):
     slow = Slow(dataset, waits_for=2)
     sampler = MegatronPretrainingSampler(32, 0, 2, 0, 1)
     loader = ThreadLoader(slow, sampler, num_threads=4, read_ahead=4)
     assert_equal_batches(loader, stacked(dataset, sampler))
     assert 1 < slow.most_under_way <= 4
+    for batch in ThreadLoader(dataset, MegatronPretrainingSampler(40, 0, 2, 0, 1), num_threads=3):
+        assert batch["tokens"].shape[0] == 2
+        break
+    assert loader_threads() == []
 
 
 @pytest.mark.parametrize(("read_ahead", "in_a_row"), [(3, 1), (8, 4)])
@@ -159,7 +164,7 @@ def test_a_state_resumes_after_the_last_yielded_batch(dataset, stop, is_random):
         assert_equal_batches(second, whole)  # the next pass starts at the first batch
 
 
-def test_the_state_of_one_rank_is_that_of_all(dataset):
+def test_the_state_of_one_rank_is_that_of_all_but_not_of_another_sampler(dataset):
     loaders = [ThreadLoader(dataset, MegatronPretrainingSampler(40, 0, 4, rank, 2)) for rank in range(2)]
     whole = [list(loader) for loader in loaders]
     batches = iter(loaders[0])
@@ -169,9 +174,6 @@ def test_the_state_of_one_rank_is_that_of_all(dataset):
     for rank, loader in enumerate(loaders):
         loader.load_state_dict(state)
         assert_equal_batches(loader, whole[rank][2:])
-
-
-def test_the_state_of_another_sampler_is_refused(dataset):
     state = ThreadLoader(dataset, MegatronPretrainingSampler(40, 0, 4, 0, 1)).state_dict()
     other = ThreadLoader(dataset, MegatronPretrainingSampler(40, 8, 4, 0, 1))
     with pytest.raises(ConfigError, match=r"sampler of the state: expected .*'consumed_samples': 0.*, found .*: 8"):
@@ -189,7 +191,7 @@ def positions_of(loader, num_batches=None):
     return [batch["position"].tolist() for batch in itertools.islice(loader, num_batches)]
 
 
-def test_the_state_over_a_run_is_a_position():
+def test_the_state_over_a_run_is_a_position_and_a_loaded_one_for_the_next_iteration():
     run = FakeRun(100)
     loader = run_loader(run, consumed=3, micro=4, rank=1, ranks=2)
     assert loader.state_dict() == loader_state(run, 3)
@@ -202,22 +204,6 @@ def test_the_state_over_a_run_is_a_position():
     assert json.loads(json.dumps(loader.state_dict())) == loader.state_dict()
     next(iter(loader))  # another iteration starts at the same position
     assert loader.state_dict() == loader_state(run, 3 + 8)
-
-
-def test_a_state_at_the_end_leaves_nothing():
-    run = FakeRun(10)
-    loader = run_loader(run)
-    assert flat(positions_of(loader)) == list(range(10))  # the last chunk is incomplete
-    assert loader.state_dict() == loader_state(run, 10)
-    resumed = run_loader(run)
-    resumed.load_state_dict(loader.state_dict())
-    assert (len(resumed), positions_of(resumed), resumed.state_dict()) == (0, [], loader.state_dict())
-    longer = run_loader(FakeRun(12))
-    longer.load_state_dict(loader.state_dict())
-    assert positions_of(longer) == [[10, 11]]
-
-
-def test_a_state_loaded_while_iterating_is_for_the_next_iteration():
     run = FakeRun(40)
     loader = run_loader(run, read_ahead=2)
     batches = iter(loader)
@@ -231,13 +217,17 @@ def test_a_state_loaded_while_iterating_is_for_the_next_iteration():
     assert loader.state_dict() == loader_state(run, 25)
 
 
-def test_states_of_a_run_and_of_other_datasets_are_not_interchangeable(dataset):
-    plain = run_loader(dataset)
-    run = run_loader(FakeRun(40))
-    with pytest.raises(ConfigError, match="version of the run's loader state: expected 2, found 1\nhint"):
-        run.load_state_dict(plain.state_dict())
-    with pytest.raises(ConfigError, match="the state belongs to a run, but the dataset, GPTDataset, is not a run"):
-        plain.load_state_dict(run.state_dict())
+def test_a_state_at_the_end_leaves_nothing():
+    run = FakeRun(10)
+    loader = run_loader(run)
+    assert flat(positions_of(loader)) == list(range(10))  # the last chunk is incomplete
+    assert loader.state_dict() == loader_state(run, 10)
+    resumed = run_loader(run)
+    resumed.load_state_dict(loader.state_dict())
+    assert (len(resumed), positions_of(resumed), resumed.state_dict()) == (0, [], loader.state_dict())
+    longer = run_loader(FakeRun(12))
+    longer.load_state_dict(loader.state_dict())
+    assert positions_of(longer) == [[10, 11]]
 
 
 @st.composite
@@ -323,13 +313,6 @@ except ImportError as error:
     ]
 
 
-def test_leaving_the_loop_ends_the_threads(dataset):
-    for batch in ThreadLoader(dataset, MegatronPretrainingSampler(40, 0, 2, 0, 1), num_threads=3):
-        assert batch["tokens"].shape[0] == 2
-        break
-    assert loader_threads() == []
-
-
 SAMPLER = MegatronPretrainingSampler(39, 0, 3, 0, 1)
 
 
@@ -353,14 +336,11 @@ def test_a_batch_is_valid_until_reuse_after_more_batches_are_requested(
         assert number == len(expected) - 1
 
 
-def test_no_new_memory_is_used_once_the_ring_is_full(dataset):
+def test_the_ring_uses_no_new_memory_and_changed_batches_do_not_reach_later_ones(dataset):
     loader = ThreadLoader(dataset, SAMPLER, read_ahead=2, reuse_after=2, pin_memory=False)
     found = [tuple(tensor.data_ptr() for tensor in batch.values()) for batch in loader]
     assert found[4:] == found[:-4]
     assert len(set(found)) == 4
-
-
-def test_changing_a_batch_does_not_change_later_batches(dataset):
     expected = list(stacked(dataset, SAMPLER))
     for number, batch in enumerate(ThreadLoader(dataset, SAMPLER, reuse_after=1, pin_memory=False)):
         assert_equal_batches([batch], [expected[number]])
@@ -401,6 +381,9 @@ def test_a_state_is_a_position_and_a_digest():
         assert consumed_of_state(FakeRun(100), loader_state(RUN, consumed)) == consumed
     with pytest.raises(ConfigError, match="expected a state of another run, found one of the run"):
         consumed_of_state(FakeRun(100, name="another run"), STATE)  # the dataset decides
+    for consumed, message in ((-1, "consumed_samples"), (101, "the run ends at 100, before 101")):
+        with pytest.raises(ConfigError, match=message):
+            loader_state(RUN, consumed)
 
 
 @pytest.mark.parametrize(
@@ -418,18 +401,17 @@ def test_invalid_states_are_refused(state, message):
         consumed_of_state(RUN, state)
 
 
-def test_a_dataset_that_is_not_a_run_has_no_state(prefix):
-    dataset = make_dataset(prefix)
+def test_a_dataset_that_is_not_a_run_has_no_state_of_a_run(dataset):
     with pytest.raises(ConfigError, match=r"^GPTDataset is not a run, so it has no state\nhint: save"):
         loader_state(dataset, 3)
     with pytest.raises(ConfigError, match="the state belongs to a run, but the dataset, GPTDataset, is not a run"):
         consumed_of_state(dataset, STATE)
-
-
-@pytest.mark.parametrize(("consumed", "message"), [(-1, "consumed_samples"), (101, "the run ends at 100, before 101")])
-def test_consumed_samples_are_checked(consumed, message):
-    with pytest.raises(ConfigError, match=message):
-        loader_state(RUN, consumed)
+    plain = run_loader(dataset)
+    run = run_loader(FakeRun(40))
+    with pytest.raises(ConfigError, match="version of the run's loader state: expected 2, found 1\nhint"):
+        run.load_state_dict(plain.state_dict())
+    with pytest.raises(ConfigError, match="the state belongs to a run, but the dataset, GPTDataset, is not a run"):
+        plain.load_state_dict(run.state_dict())
 
 
 def test_a_data_loader_resumes_from_a_state():
@@ -446,10 +428,7 @@ class Backwards(MegatronPretrainingSampler):
         return reversed(list(super().__iter__()))
 
 
-class Own:
-    def __iter__(self):
-        return iter([[0], [1]])
-
+class Own(list):
     def position_after(self, num_batches):
         return num_batches
 
@@ -471,19 +450,13 @@ NOT_IN_ORDER = " does not follow the order of positions, so a run has no state w
 def test_samplers_that_are_not_in_order_are_refused(sampler, message):
     with pytest.raises(ConfigError, match=message):
         in_order(sampler, RUN)
-
-
-@pytest.mark.parametrize("sampler", [MegatronPretrainingSampler(100, 0, 5, 0, 2), Own()])
-def test_samplers_in_order_are_accepted(sampler):
-    assert in_order(sampler, RUN) is sampler
+    for accepted in (MegatronPretrainingSampler(100, 0, 5, 0, 2), Own([[0], [1]])):
+        assert in_order(accepted, RUN) is accepted
 
 
 def test_a_dataset_built_for_a_run_uses_its_order():
-    class Built:
-        run_order = None
-
-    dataset = Built()
-    with pytest.raises(ConfigError, match="Built is not a run"):
+    dataset = SimpleNamespace(run_order=None)
+    with pytest.raises(ConfigError, match="SimpleNamespace is not a run"):
         loader_state(dataset, 3)
     dataset.run_order = FakeRun(10)
     state = loader_state(dataset, 3)
