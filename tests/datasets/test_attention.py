@@ -6,6 +6,8 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.attention.flex_attention as flex
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.datasets.conversations import ANSWER, PROMPT, conversation, make_sft, write_conversations
@@ -15,9 +17,6 @@ import tokenloom
 from tokenloom.datasets.attention import BLOCK_LISTS, block_mask_arrays, flex_block_mask, future_labels
 from tokenloom.errors import ConfigError
 from tokenloom.packing.batch import build_packed_microbatches, context_parallel_indices
-
-torch = pytest.importorskip("torch")
-flex = pytest.importorskip("torch.nn.attention.flex_attention")
 
 
 def expected_mask(document_ids, block_size, window, in_prefix=None):
@@ -117,32 +116,32 @@ def test_settings_that_cannot_be_are_refused(prefix, settings, message):
         make_config(prefix, **settings)
 
 
-@pytest.mark.parametrize("bounds", [[1, 4], [0, 5, 3], [0], [[]], 7])
-def test_boundaries_that_do_not_rise_are_refused(bounds):
-    with pytest.raises(ConfigError, match=r"boundaries|`cu_seqlens`"):
-        block_mask_arrays(bounds)
-
-
-def test_a_batch_without_lists_is_refused(prefix):
+def test_boundaries_that_do_not_rise_and_batches_without_lists_are_refused(prefix):
+    for bounds in ([1, 4], [0, 5, 3], [0], [[]], 7):
+        with pytest.raises(ConfigError, match=r"boundaries|`cu_seqlens`"):
+            block_mask_arrays(bounds)
     batch = make_dataset(prefix, inter_document_masking=True).batch([0])
     with pytest.raises(ConfigError, match=r"the batch has no kv_num_blocks, "):
         flex_block_mask({name: torch.as_tensor(array) for name, array in batch.items()})
 
 
-def test_packed_conversations_have_the_masks_of_theirs(tmp_path):
+@pytest.fixture
+def chat(tmp_path):
     rows = [conversation((PROMPT, [11] * (1 + row % 5)), (ANSWER, [12] * (1 + row % 3))) for row in range(40)]
-    dataset = make_sft(write_conversations(tmp_path / "chat", rows), sequence_length=16, attention="block_mask")
+    return write_conversations(tmp_path / "chat", rows)
+
+
+def test_packed_conversations_have_the_masks_of_theirs(chat):
+    dataset = make_sft(chat, sequence_length=16, attention="block_mask")
     batch = dataset.batch(range(4))
     assert_same_lists(batch, expected_mask(np.cumsum(batch["position_ids"] == 0, axis=1), 128, None))
     assert all(np.array_equal(dataset.sample(3)[name], batch[name][3]) for name in batch)
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-def test_prompts_of_conversations_see_all_of_themselves(tmp_path):
-    rows = [conversation((PROMPT, [11] * (1 + row % 5)), (ANSWER, [12] * (1 + row % 3))) for row in range(40)]
-    path = write_conversations(tmp_path / "chat", rows)
+def test_prompts_of_conversations_see_all_of_themselves(chat):
     settings = {"attention": "block_mask", "attention_block_size": 4, "attention_prefix": True}
-    dataset = make_sft(path, sequence_length=16, **settings)
+    dataset = make_sft(chat, sequence_length=16, **settings)
     batch = {name: torch.as_tensor(array) for name, array in dataset.batch(range(4)).items()}
     ids = (batch["position_ids"] == 0).cumsum(1)
     before = torch.stack([(ids == number) & (batch["loss_mask"] > 0) for number in range(1, 17)], 2).cumsum(1)
@@ -158,9 +157,9 @@ def test_prompts_of_conversations_see_all_of_themselves(tmp_path):
     expected = torch.nn.functional.scaled_dot_product_attention(query, query, query, attn_mask=dense)
     torch.testing.assert_close(found, expected)
     with pytest.raises(ConfigError, match='`attention_prefix`: needs `attention="block_mask"`, got None'):
-        make_sft(path, attention_prefix=True)
+        make_sft(chat, attention_prefix=True)
     with pytest.raises(ConfigError, match="exclude each other, got both"):
-        make_sft(path, **settings, attention_window=4)
+        make_sft(chat, **settings, attention_window=4)
 
 
 def test_labels_further_on_stay_in_their_document():
@@ -190,17 +189,11 @@ def test_labels_further_on_are_the_tokens_there(prefix):
 
 def test_ranks_that_share_a_pack_have_labels_of_their_tokens():
     lengths = [3, 8, 5]
-    samples = [
-        {
-            "tokens": torch.arange(length) + 10 * number,
-            "labels": torch.arange(length) + 10 * number + 1,
-            "loss_mask": torch.ones(length),
-            "position_ids": torch.arange(length),
-            "original_seq_len": torch.tensor([length]),
-            "padded_seq_len": torch.tensor([-(-length // 4) * 4]),
-        }
-        for number, length in enumerate(lengths)
-    ]
+    samples = []
+    for number, length in enumerate(lengths):
+        at, sizes = torch.arange(length), {"original_seq_len": length, "padded_seq_len": -(-length // 4) * 4}
+        row = {"tokens": at + 10 * number, "labels": at + 10 * number + 1, "position_ids": at}
+        samples.append({**row, "loss_mask": torch.ones(length), **sizes})
     (pack,) = build_packed_microbatches([samples], torch.device("cpu"))
     labels, loss_mask = future_labels(pack, 2)
     for rank, ahead in itertools.product(range(2), range(2)):

@@ -53,13 +53,10 @@ WAYS = {
 }
 
 
-def cached(tmp_path, name: str) -> str:
-    [path] = glob.glob(f"{tmp_path}/cache/*GPTDataset*{name}.npy")
+def file_of(tmp_path, prefix, what: str) -> str:
+    """Returns the path of a file of the pair, or of a cached index."""
+    [path] = [prefix + what] if what.startswith(".") else glob.glob(f"{tmp_path}/cache/*GPTDataset*{what}.npy")
     return path
-
-
-def truncated_file(tmp_path, prefix, what: str) -> str:
-    return prefix + what if what.startswith(".") else cached(tmp_path, what)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +71,7 @@ def truncated_file(tmp_path, prefix, what: str) -> str:
 def test_a_file_truncated_under_its_mapping_is_named(tmp_path, prefix, what, left, way):
     dataset = open_dataset(prefix, tmp_path)
     dataset.batch(range(8))
-    path = truncated_file(tmp_path, prefix, what)
+    path = file_of(tmp_path, prefix, what)
     os.truncate(path, int(os.path.getsize(path) * left))
     with pytest.raises(ChangedFileError, match=rf"`{path}` was truncated while it was mapped"):
         WAYS[way](dataset)
@@ -84,42 +81,38 @@ def test_a_file_truncated_under_its_mapping_is_named(tmp_path, prefix, what, lef
 def test_without_mapped_tokens_the_index_is_looked_at_too(tmp_path, prefix, what):
     dataset = open_dataset(prefix, tmp_path, mmap_bin_files=False, sequence_length=4, num_samples=9000)
     dataset.batch(range(8))
-    path = truncated_file(tmp_path, prefix, what)
+    path = file_of(tmp_path, prefix, what)
     os.truncate(path, 10)
     for way in ("sample", "batch"):
         with pytest.raises(ChangedFileError, match=rf"`{path}` was truncated while it was mapped"):
             WAYS[way](dataset)
 
 
+def replace_pair(prefix):
+    other = write(f"{prefix}-other", first=3)
+    for suffix in (".bin", ".idx"):
+        os.replace(other + suffix, prefix + suffix)
+
+
 @pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_workers_survive_truncation_and_say_so(tmp_path, prefix, context):
     dataset = open_dataset(prefix, tmp_path)
-    loader = build_dataloader(
-        dataset, sampler(dataset), num_workers=1, prefetch_factor=1, multiprocessing_context=context
-    )
-    batches = iter(loader)
+    options = {"num_workers": 1, "prefetch_factor": 1, "multiprocessing_context": context}
+    batches = iter(build_dataloader(dataset, sampler(dataset), **options))
     next(batches)
     os.truncate(f"{prefix}.bin", 100)
     with pytest.raises(ChangedFileError, match=rf"`{prefix}.bin` was truncated while it was mapped"):
         list(batches)
 
 
-@pytest.mark.parametrize(
-    ("context", "mmap"),
-    [
-        ("fork", True),
-        ("fork", False),
-        pytest.param("spawn", True, marks=pytest.mark.slow),
-        pytest.param("forkserver", False, marks=pytest.mark.slow),
-    ],
-)
+STARTS = [pytest.param(*case, marks=pytest.mark.slow) for case in (("spawn", True), ("forkserver", False))]
+
+
+@pytest.mark.parametrize(("context", "mmap"), [("fork", True), ("fork", False), *STARTS])
 def test_workers_never_read_a_pair_that_took_the_place(tmp_path, prefix, capfd, context, mmap):
     dataset = open_dataset(prefix, tmp_path, mmap_bin_files=mmap)
     expected = dataset.batch(range(8))["tokens"] if context == "fork" else None  # a forked worker keeps the mapping
-    other = write(tmp_path / "other", first=3)
-    for suffix in (".bin", ".idx"):
-        shutil.copy2(other + suffix, f"{prefix}.new")
-        os.replace(f"{prefix}.new", prefix + suffix)
+    replace_pair(prefix)
     loader = build_dataloader(dataset, sampler(dataset), num_workers=1, multiprocessing_context=context)
     if expected is None:
         # torch reports only a dead worker; the worker prints the reason to its server's standard error
@@ -133,10 +126,7 @@ def test_workers_never_read_a_pair_that_took_the_place(tmp_path, prefix, capfd, 
 @pytest.mark.parametrize("mmap", [True, False])
 def test_a_pair_replaced_after_pickling_is_refused(tmp_path, prefix, mmap):
     state = pickle.dumps(open_dataset(prefix, tmp_path, mmap_bin_files=mmap))
-    other = write(tmp_path / "other", first=3)
-    for suffix in (".bin", ".idx"):
-        shutil.copy2(other + suffix, f"{prefix}.new")
-        os.replace(f"{prefix}.new", prefix + suffix)
+    replace_pair(prefix)
     with pytest.raises(ChangedFileError, match=rf"`{prefix}.bin` was replaced after it was opened"):
         pickle.loads(state).batch(range(8))
 
@@ -145,7 +135,7 @@ def test_cached_indices_replaced_after_pickling_are_refused(tmp_path, prefix):
     dataset = open_dataset(prefix, tmp_path)
     dataset.batch(range(8))
     state = pickle.dumps(dataset)
-    path = cached(tmp_path, "shuffle_index")
+    path = file_of(tmp_path, prefix, "shuffle_index")
     content = bytearray(Path(path).read_bytes())
     content[4097:4099] = b"\xff\x00"  # between the hashed pieces
     Path(f"{path}.new").write_bytes(content)

@@ -54,6 +54,7 @@ def lengths_of(rng: np.random.Generator, count: int = 40) -> list[int]:
 
 
 COLUMNS = ("place", "next", "both", "loss_weight")
+PACKS = {"window_policy": "best_fit", "inter_document_masking": True}
 
 
 def check(batch: dict[str, Any], plain: dict[str, Any], *, is_full: bool = True) -> None:
@@ -79,7 +80,7 @@ def check(batch: dict[str, Any], plain: dict[str, Any], *, is_full: bool = True)
     [
         {},
         {"add_extra_token_to_sequence": False},
-        {"window_policy": "best_fit", "inter_document_masking": True},
+        PACKS,
         {"attention": "block_mask", "attention_block_size": 4},
         {"eod_mask_loss": True, "reset_position_ids": True, "reset_attention_mask": True},
     ],
@@ -159,14 +160,13 @@ def write_kinds(prefix: str | Path, rng: np.random.Generator, *, count: int, per
 
 
 @pytest.mark.parametrize("mmap", [True, False])
-@pytest.mark.parametrize("windows", [{}, {"window_policy": "best_fit", "inter_document_masking": True}])
+@pytest.mark.parametrize("windows", [{}, PACKS])
 @pytest.mark.parametrize("per_document", [1, 2, 3])
 def test_tokens_have_the_values_of_their_document_and_sequence(tmp_path, rng, per_document, windows, mmap):
     prefix = str(tmp_path / "a")
     write_kinds(prefix, rng, count=30, per_document=per_document)
-    dataset = make_dataset(
-        prefix, in_memory=True, sequence_length=LENGTH, columns=KINDS, mmap_bin_files=mmap, **windows
-    )
+    settings = {"sequence_length": LENGTH, "mmap_bin_files": mmap, **windows}
+    dataset = make_dataset(prefix, in_memory=True, columns=KINDS, **settings)
     batch = dataset.batch(range(len(dataset)))
     for side, name, padding, value in (
         ("tokens", "part", -1, lambda tokens: tokens),
@@ -180,9 +180,8 @@ def test_tokens_have_the_values_of_their_document_and_sequence(tmp_path, rng, pe
 
 @pytest.mark.parametrize("order", ["ab", "ba"])
 def test_data_without_a_column_have_what_stands_for_it(tmp_path, rng, order):
-    prefixes = {
-        name: write_places(tmp_path / name, lengths_of(rng), first=first) for name, first in (("a", 100), ("b", 10_000))
-    }
+    firsts = {"a": 100, "b": 10_000}
+    prefixes = {name: write_places(tmp_path / name, lengths_of(rng), first=firsts[name]) for name in firsts}
     for name in COLUMNS:
         remove_column(prefixes["b"], name)
     columns = {"place": 5, "both": -1, "loss_weight": 0.5, "next": 2, "none": 1.5}
@@ -209,7 +208,7 @@ def test_data_without_a_column_have_what_stands_for_it(tmp_path, rng, order):
     assert np.array_equal(batch["loss_mask"][lacks], plain["loss_mask"][lacks] / 2)
 
 
-def test_columns_of_two_dtypes_are_not_mixed(tmp_path):
+def test_columns_of_two_dtypes_and_truncated_ones_are_named(tmp_path):
     prefixes = [write_places(tmp_path / name, [60, 30]) for name in "ab"]
     add_column(prefixes[1], "place", [np.zeros(90)], dtype=np.uint32, overwrite=True)
     settings: dict[str, Any] = {"sequence_length": LENGTH, "columns": ("place",)}
@@ -217,9 +216,6 @@ def test_columns_of_two_dtypes_are_not_mixed(tmp_path):
     blend = BlendedDataset(datasets, [0.5, 0.5], 10, make_config(prefixes[0], **settings))
     with pytest.raises(ConfigError, match="column `place`: pairs of the blend have different dtypes, uint32 and int32"):
         blend.batch(range(10))
-
-
-def test_a_column_that_is_truncated_while_it_is_read_is_named(tmp_path):
     prefix = write_places(tmp_path / "a", [2000] * 20)
     dataset = make_dataset(prefix, in_memory=True, sequence_length=LENGTH, columns=("place",))
     dataset.batch(range(3))
@@ -280,13 +276,7 @@ FIM: dict[str, Any] = {
     "fim_rate": 0.8, "fim_spm_rate": 0.5, "kind": GPTFIMDatasetConfig, "random_seed": 1234, "split": "1",
     "columns": ("number", "next"),
 }  # fmt: skip
-TEXTS = [
-    "def first(): return 'naïve ✓ 🙂'",
-    "x",
-    "class Second:\n    pass\n" * 9,
-    "one two  three    four five " * 4,
-    "é",
-]
+TEXTS = ["def first(): return 'naïve ✓ 🙂'", "x", "class Second:\n    pass\n" * 9, "one two  three    four " * 4, "é"]
 
 
 @pytest.mark.parametrize("mmap", [True, False])
@@ -341,9 +331,7 @@ def test_samples_for_a_scheduler_have_weights_in_their_loss_mask(tmp_path):
 def test_whatever_is_drawn_values_stand_beside_their_tokens(tmp_path_factory, data):
     draw, folder = data.draw, tmp_path_factory.mktemp("columns")
     corpora = draw(st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=20).filter(any), min_size=1, max_size=3))
-    prefixes = [
-        write_places(folder / str(number), each, first=100 + 10_000 * number) for number, each in enumerate(corpora)
-    ]
+    prefixes = [write_places(folder / f"{k}", each, first=100 + 10_000 * k) for k, each in enumerate(corpora)]
     way = draw(st.sampled_from(["pair", "catalogue", "merge", "kept"]))
     prefix = prefixes[0]
     if way == "catalogue":
@@ -367,10 +355,8 @@ def test_whatever_is_drawn_values_stand_beside_their_tokens(tmp_path_factory, da
         "random_seed": draw(st.integers(0, 99)),
     }
     samples = draw(st.integers(1, 30))
-    dataset, plain = (
-        make_dataset(prefix, in_memory=True, num_samples=samples, columns=columns, **settings)
-        for columns in (COLUMNS, ())
-    )
+    settings |= {"num_samples": samples, "in_memory": True}
+    dataset, plain = (make_dataset(prefix, columns=columns, **settings) for columns in (COLUMNS, ()))
     positions = draw(st.lists(st.integers(0, len(dataset) - 1), min_size=1, max_size=8)) if len(dataset) else []
     if positions:
         check(dataset.batch(positions), plain.batch(positions), is_full=False)

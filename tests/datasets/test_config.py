@@ -81,10 +81,6 @@ def test_a_split_is_held_as_a_text(given):
     assert make_config(None, blend=BLEND, split=given).split == "98,1,0.5"
 
 
-def test_a_tokenizer_may_be_named():
-    assert make_config(None, tokenizer="null:70").tokenizer.vocab_size == 71  # 70 ids and the end-of-document id
-
-
 def test_data_that_are_named_twice_are_a_warning_where_they_are_named():
     with pytest.warns(DuplicateDataWarning, match=r"^`twice.bin` appears twice in `blend`$") as said:
         make_config(None, blend=(["twice", "twice.bin"], [0.5, 0.5]), split="1")
@@ -94,11 +90,12 @@ def test_data_that_are_named_twice_are_a_warning_where_they_are_named():
     make_config(None, blend=(["twice", "twice.bin"], [0.5, 0.5]), split="1")  # warns only once
 
 
-def test_without_data_everything_is_made_up():
+def test_without_data_everything_is_made_up_and_a_tokenizer_may_be_named():
     config = make_config(None)
     assert (config.mock, config.split) == (True, "1,1,1")
     assert config.split_matrix == [(0, 1 / 3), (1 / 3, 2 / 3), (2 / 3, 1.0)]
     assert make_config(None, blend_per_split=[None, None, None]).mock
+    assert make_config(None, tokenizer="null:70").tokenizer.vocab_size == 71  # 70 ids and the end-of-document id
 
 
 @pytest.mark.parametrize(("vocab_size", "code"), [(100, 8), (65499, 8), (65500, 4), (65536, 4), (None, None)])
@@ -125,18 +122,12 @@ def test_a_configuration_shows_what_was_chosen():
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "shares"),
-    [
-        ("99,1,0", [0.99, 0.01, 0.0]),
-        ("1", [1.0, 0.0, 0.0]),
-        ("0,0,5", [0.0, 0.0, 1.0]),
-        ("3/1", [0.75, 0.25, 0.0]),
-        (".5,.5", [0.5, 0.5, 0.0]),
-    ],
-)
+TEXTS = {"99,1,0": (0.99, 0.01, 0), "1": (1, 0, 0), "0,0,5": (0, 0, 1), "3/1": (0.75, 0.25, 0), ".5,.5": (0.5, 0.5, 0)}
+
+
+@pytest.mark.parametrize(("text", "shares"), TEXTS.items())
 def test_every_run_of_digits_and_dots_is_a_weight(text, shares):
-    assert parse_and_normalize_split(text) == shares
+    assert parse_and_normalize_split(text) == [*shares]
 
 
 def test_a_split_of_weight_0_has_no_interval():
@@ -144,15 +135,12 @@ def test_a_split_of_weight_0_has_no_interval():
     assert split_matrix([0.0, 0.0, 1.0]) == [None, None, (0.0, 1.0)]
 
 
-def test_bounds_are_rounded_to_the_nearest_element_and_halves_to_even():
+def test_bounds_are_rounded_halves_to_even_and_indices_are_wide_only_where_they_must_be():
     assert split_indices((0, 0.99), 3).tolist() == [0, 1, 2]
     assert split_indices((0.99, 1.0), 3).tolist() == []  # 1 % of three documents
     assert split_indices((0, 0.5), 5).tolist() == [0, 1]
     assert split_indices((0, 0.5), 7).tolist() == [0, 1, 2, 3]
     assert split_indices((0.25, 0.5), 0).tolist() == []
-
-
-def test_indices_are_wide_only_where_they_must_be():
     assert split_indices((0, 0.5), 100).dtype == np.int32
     assert split_indices((1.0, 1.0), 2**31).dtype == np.int64
 
@@ -207,14 +195,10 @@ def test_a_pad_id_of_its_own_is_taken_without_a_word(tokenizer, pad):
         assert pad_token_id(tokenizer, allow_ambiguous=True) == pad
 
 
-@pytest.mark.parametrize(
-    "tokenizer",
-    [
-        StandInTokenizer(pad=9, eod=9),
-        Special({"pad_token": 9, "eos_token": 9}, pad=9, eod=1),
-        Special({}, pad=9, eod=9),
-    ],
-)
+AMBIGUOUS = [Special({"pad_token": 9, "eos_token": 9}, pad=9, eod=1), Special({}, pad=9, eod=9)]
+
+
+@pytest.mark.parametrize("tokenizer", [StandInTokenizer(pad=9, eod=9), *AMBIGUOUS])
 def test_a_pad_id_that_means_something_else_is_not_used_unless_asked(tokenizer):
     for allowed, pad, effect in (
         (False, NO_TOKEN, "padding is found by position instead"),

@@ -77,10 +77,8 @@ def test_the_end_of_an_answer_is_trained_whatever_the_pad_id(tmp_path, pad):
 def test_long_conversations_are_truncated_dropped_or_refused(tmp_path):
     prefix = write_conversations(tmp_path / "chat", [THIRD, FIRST])
     cut = make_sft(prefix, sequence_length=6)
-    assert sorted(sample["tokens"].tolist() for sample in map(cut.sample, range(len(cut)))) == [
-        [11, 12, 13, 9, 7, 7],
-        [31, 32, 33, 34, 35, 36],
-    ]
+    tokens = sorted(cut.sample(k)["tokens"].tolist() for k in range(len(cut)))
+    assert tokens == [[11, 12, 13, 9, 7, 7], [31, 32, 33, 34, 35, 36]]
     assert cut.ledger().truncated == Count(conversations=1, tokens=1)
     dropped = make_sft(prefix, sequence_length=6, long_conversations="drop")
     assert dropped.document_index.tolist() == [1]
@@ -116,16 +114,13 @@ def test_samples_of_a_users_own_are_not_counted(tmp_path):
             count()
 
 
-def test_more_samples_begin_with_the_same_ones(tmp_path, rng):
+def test_more_samples_begin_with_the_same_ones_and_every_epoch_has_every_conversation(tmp_path, rng):
     talks = [conversation((PROMPT, [1] * int(n)), (ANSWER, [2, 9])) for n in rng.integers(1, 5, size=40)]
     prefix = write_conversations(tmp_path / "chat", talks)
     few, many = make_sft(prefix, num_samples=7), make_sft(prefix, num_samples=70)
     for position in range(7):
         assert equal_samples(few.sample(position), many.sample(position))
         assert few.spans(position).documents.tolist() == many.spans(position).documents.tolist()
-
-
-def test_every_epoch_has_every_conversation_once(tmp_path):
     talks = [conversation((PROMPT, [1]), (ANSWER, [number, 9])) for number in range(20, 50)]
     dataset = make_sft(write_conversations(tmp_path / "chat", talks), num_samples=40)
     stream = dataset.document_index.tolist()
@@ -146,15 +141,18 @@ def test_a_gpt_config_will_do_and_a_wrong_one_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="`create_attention_mask`: must be False for conversations"):
         SFTDataset(data, prefix, np.arange(2, dtype=np.int32), None, Split.train, wrong)
     with pytest.raises(ConfigError, match="must be 'concat' for conversations, got 'best_fit'"):
-        SFTDatasetConfig(random_seed=1, sequence_length=8, tokenizer=StandInTokenizer(), window_policy="best_fit")
+        SFTDatasetConfig(**config_settings(None, window_policy="best_fit"))
     with pytest.raises(ConfigError, match="`train_on`: must be one of 'answers', 'last_answer', 'everything'"):
-        SFTDatasetConfig(random_seed=1, sequence_length=8, tokenizer=StandInTokenizer(), train_on="prompts")
+        SFTDatasetConfig(**config_settings(None, train_on="prompts"))
 
 
-def test_a_pair_without_roles_is_refused(tmp_path):
+def test_a_pair_without_roles_and_a_length_that_is_no_multiple_are_refused(tmp_path):
     prefix = write_corpus(tmp_path / "corpus", [[1, 2, 3]])
     with pytest.raises(DatasetNotFoundError, match=r"corpus\.roles\.npy` with the roles of the tokens"):
         SFTLowLevelDataset(prefix)
+    prefix = write_conversations(tmp_path / "chat", [FIRST])
+    with pytest.raises(ConfigError, match="`sequence_length`: must be a multiple of 4, got 10\nhint: round it up"):
+        make_sft(prefix, sequence_length=10, context_parallel_size=2)
 
 
 def test_a_wrong_index_is_built_again_or_noticed(tmp_path):
@@ -169,9 +167,6 @@ def test_a_wrong_index_is_built_again_or_noticed(tmp_path):
     assert equal_samples(make_sft(prefix, path_to_cache=str(cache)).sample(0), expected)
     write_conversations(tmp_path / "chat", [FIRST, SECOND, SECOND] * 5)
     assert make_sft(prefix, path_to_cache=str(cache)).ledger().exposed.tokens == 5 * 10
-
-
-def test_a_sample_that_holds_too_much_is_an_error_of_the_index(tmp_path):
     dataset = make_sft(write_conversations(tmp_path / "chat", [FIRST, SECOND, THIRD] * 5))
     order = dataset.order
     order.opened = {**order.arrays, "sample_index": np.array([0, 15], dtype=np.int64)}
@@ -194,16 +189,9 @@ def test_a_sample_that_holds_too_much_is_an_error_of_the_index(tmp_path):
 def test_samples_and_ledger_agree_with_the_twin(
     talks, length, context, train_on, long, untrainable, wanted, most, seed, pad
 ):
-    options = {
-        "sequence_length": length,
-        "context_parallel_size": context,
-        "train_on": train_on,
-        "long_conversations": long,
-        "untrainable_conversations": untrainable,
-        "most_conversations": most,
-        "random_seed": seed,
-        "tokenizer": StandInTokenizer(pad=pad),
-    }
+    options = {"sequence_length": length, "context_parallel_size": context, "train_on": train_on, "random_seed": seed}
+    options |= {"long_conversations": long, "untrainable_conversations": untrainable, "most_conversations": most}
+    options |= {"tokenizer": StandInTokenizer(pad=pad)}
     multiple = 4 if context else 1
     with tempfile.TemporaryDirectory() as folder:
         prefix = write_conversations(f"{folder}/chat", talks)
@@ -231,10 +219,8 @@ def test_samples_and_ledger_agree_with_the_twin(
             [stream[item] for item in row] for row in rows[: len(dataset)]
         ]
         for sample, row in zip(samples, rows, strict=True):
-            expected = reference.sft_sample(
-                [talks[stream[item]] for item in row], length=length, multiple=multiple, fill=pad, train_on=train_on
-            )
-            assert equal_samples(sample, expected)
+            made = {"length": length, "multiple": multiple, "fill": pad, "train_on": train_on}
+            assert equal_samples(sample, reference.sft_sample([talks[stream[item]] for item in row], **made))
         # The ledger's counts of the same samples.
         ledger = dataset.ledger()
         assert ledger.balance == (0, 0, 0, 0)
@@ -276,14 +262,8 @@ def test_a_position_of_none_has_no_loss(corpus):
 
 def test_conversations_split_blend_and_load_like_everything_else(corpus, tmp_path):
     other = write_conversations(tmp_path / "other", [FIRST, SECOND, THIRD] * 30)
-    config = SFTDatasetConfig(
-        random_seed=3,
-        sequence_length=64,
-        blend=([corpus, other], [3.0, 1.0]),
-        split="8,1,1",
-        tokenizer=StandInTokenizer(pad=7),
-        path_to_cache=str(tmp_path / "cache"),
-    )
+    blend = {"blend": ([corpus, other], [3.0, 1.0]), "split": "8,1,1", "path_to_cache": str(tmp_path / "cache")}
+    config = SFTDatasetConfig(**config_settings(None, random_seed=3, sequence_length=64, **blend))
     train, valid, test = BlendedMegatronDatasetBuilder(SFTDataset, [100, 8, 0], lambda: True, config).build()
     assert len(train) >= 100
     seen = {int(number) for k in range(len(train)) for number in train.spans(k).documents if train.locate(k)[0] == 0}
@@ -291,7 +271,7 @@ def test_conversations_split_blend_and_load_like_everything_else(corpus, tmp_pat
     seen = {int(number) for k in range(len(valid)) for number in valid.spans(k).documents}
     assert seen <= {*range(160, 180), *range(72, 81)}
     assert test is None or len(test) == 0
-    sampler = MegatronPretrainingSampler(len(train), 0, 4, data_parallel_rank=0, data_parallel_size=1)
+    sampler = MegatronPretrainingSampler(len(train), 0, 4, 0, 1)
     batches = list(build_dataloader(train, sampler, num_workers=2))
     assert len(batches) == len(train) // 4
     for number, batch in enumerate(batches):
@@ -313,20 +293,13 @@ def test_conversations_split_blend_and_load_like_everything_else(corpus, tmp_pat
     ],
 )
 def test_the_multiple_follows_from_the_parallel_sizes(changes, multiple):
-    config = SFTDatasetConfig(random_seed=1, sequence_length=8, tokenizer=StandInTokenizer(), **changes)
-    assert config.slot_multiple == multiple
-
-
-def test_a_length_that_is_no_multiple_is_refused(tmp_path):
-    prefix = write_conversations(tmp_path / "chat", [FIRST])
-    with pytest.raises(ConfigError, match="`sequence_length`: must be a multiple of 4, got 10\nhint: round it up"):
-        make_sft(prefix, sequence_length=10, context_parallel_size=2)
+    assert SFTDatasetConfig(**config_settings(None, **changes)).slot_multiple == multiple
 
 
 TALK = conversation((PROMPT, [11, 12]), (ANSWER, [13, 14, 9]))
 
 
-def test_a_sample_is_one_padded_conversation(tmp_path):
+def test_a_sample_is_one_padded_conversation_and_has_no_batch_of_arrays(tmp_path):
     dataset = make_varlen(write_conversations(tmp_path / "chat", [TALK]), context_parallel_size=3, sequence_length=12)
     sample = dataset.sample(0)
     assert {name: array.tolist() for name, array in sample.items()} == {
@@ -339,6 +312,11 @@ def test_a_sample_is_one_padded_conversation(tmp_path):
     }
     assert sample["original_seq_len"].dtype == sample["padded_seq_len"].dtype == np.int32
     assert equal_samples({name: tensor.numpy() for name, tensor in dataset[0].items()}, sample)
+    dataset = make_varlen(write_conversations(tmp_path / "chat", [TALK]))
+    with pytest.raises(ConfigError, match="cannot batch samples of different lengths"):
+        dataset.batch([0])
+    assert [len(sample["tokens"]) for sample in dataset.__getitems__([0, None])] == [4, 4]
+    assert dataset.sample(None)["loss_mask"].tolist() == [0, 0, 0, 0]
 
 
 def test_an_ordinary_pair_is_text_with_loss_everywhere(tmp_path):
@@ -348,6 +326,10 @@ def test_an_ordinary_pair_is_text_with_loss_everywhere(tmp_path):
     assert sorted(dataset.sample(k)["tokens"].tolist() for k in range(2)) == [[1, 2, 3], [4]]
     assert sorted(dataset.sample(k)["labels"].tolist() for k in range(2)) == [[2, 3, 9], [9]]
     assert dataset.ledger().dropped_empty == Count(conversations=2, tokens=1)
+    prefix = write_conversations(tmp_path / "chat", [conversation((TEXT, [1, 2, 3, 4, 5, 9]))])
+    dataset = make_varlen(prefix, sequence_length=4)
+    assert dataset.sample(0)["labels"].tolist() == [2, 3, 4, 5]
+    assert dataset.ledger().truncated == Count(conversations=1, tokens=1)
 
 
 def test_lengths_are_known_without_reading_tokens(tmp_path, monkeypatch):
@@ -360,14 +342,6 @@ def test_lengths_are_known_without_reading_tokens(tmp_path, monkeypatch):
     assert dataset.padded_lengths().tolist() == [len(sample["tokens"]) for sample in samples]
 
 
-def test_a_batch_of_arrays_is_refused(tmp_path):
-    dataset = make_varlen(write_conversations(tmp_path / "chat", [TALK]))
-    with pytest.raises(ConfigError, match="cannot batch samples of different lengths"):
-        dataset.batch([0])
-    assert [len(sample["tokens"]) for sample in dataset.__getitems__([0, None])] == [4, 4]
-    assert dataset.sample(None)["loss_mask"].tolist() == [0, 0, 0, 0]
-
-
 @given(
     talks=conversations_strategy(),
     length=st.sampled_from([4, 8]),
@@ -378,13 +352,8 @@ def test_a_batch_of_arrays_is_refused(tmp_path):
     seed=st.integers(0, 2**32 - 1),
 )
 def test_single_samples_and_ledger_agree_with_the_twin(talks, length, context, train_on, untrainable, wanted, seed):
-    options = {
-        "sequence_length": length,
-        "context_parallel_size": context,
-        "train_on": train_on,
-        "untrainable_conversations": untrainable,
-        "random_seed": seed,
-    }
+    options = {"sequence_length": length, "context_parallel_size": context, "train_on": train_on}
+    options |= {"untrainable_conversations": untrainable, "random_seed": seed}
     with tempfile.TemporaryDirectory() as folder:
         prefix = write_conversations(f"{folder}/chat", talks)
         usable = [
@@ -407,10 +376,8 @@ def test_single_samples_and_ledger_agree_with_the_twin(talks, length, context, t
         samples = [dataset.sample(k) for k in range(len(dataset))]
         for number, sample in zip(stream, samples, strict=True):
             ids, parts = talks[number]
-            expected = reference.varlen_sample(
-                ids, parts, length=length, multiple=4 if context else 1, fill=7, train_on=train_on
-            )
-            assert equal_samples(sample, expected)
+            made = {"length": length, "multiple": 4 if context else 1, "fill": 7, "train_on": train_on}
+            assert equal_samples(sample, reference.varlen_sample(ids, parts, **made))
         ledger = dataset.ledger()
         assert ledger.balance == (0, 0, 0, 0)
         assert ledger.counts.with_loss == sum(int(sample["loss_mask"].sum()) for sample in samples)
@@ -419,14 +386,10 @@ def test_single_samples_and_ledger_agree_with_the_twin(talks, length, context, t
         assert pickle.loads(pickle.dumps(dataset)).lengths().tolist() == dataset.lengths().tolist()
 
 
-def mock_config(**changes):
-    return VarlenDatasetConfig(**config_settings(None, sequence_length=64, **changes))
-
-
-def mock(num_samples=20, **changes):
-    config = mock_config(**changes)
+def mock(**changes):
+    config = VarlenDatasetConfig(**config_settings(None, sequence_length=64, **changes))
     data = MockVarlenDataset.build_low_level_dataset(None, config)
-    return MockVarlenDataset(data, None, np.arange(len(data), dtype=np.int32), num_samples, Split.train, config)
+    return MockVarlenDataset(data, None, np.arange(len(data), dtype=np.int32), 20, Split.train, config)
 
 
 @pytest.fixture(autouse=True)
@@ -434,7 +397,7 @@ def small_mock(monkeypatch):
     monkeypatch.setattr(MockVarlenLowLevelDataset, "size", 1000)
 
 
-def test_mock_lengths_are_lognormal_and_always_the_same():
+def test_mock_lengths_are_lognormal_or_those_of_a_file(tmp_path):
     settings = {"mode": "distribution", "type": "lognormal", "min_seq_len": 3, "max_seq_len": 500}
     settings |= {"mean_seq_len": 60, "lognormal_sigma": 0.7}
     lengths = MockVarlenLowLevelDataset(StandInTokenizer(), **settings).sequence_lengths
@@ -442,9 +405,6 @@ def test_mock_lengths_are_lognormal_and_always_the_same():
     assert lengths.tolist() == np.clip(drawn, 3, 500).astype(int).tolist()
     assert 55 < lengths.mean() < 65
     assert len(set(lengths.tolist())) > 50
-
-
-def test_mock_lengths_of_a_file_are_as_given(tmp_path):
     (tmp_path / "lengths.csv").write_text("length\n1\n3\n2147483647\n")
     data = MockVarlenLowLevelDataset(StandInTokenizer(), mode="file", path=str(tmp_path / "lengths.csv"))
     assert data.sequence_lengths.tolist() == [2, 3, 2147483647]  # at least one token and its label
@@ -478,9 +438,8 @@ def test_wrong_settings_of_made_up_data_are_named(settings, text):
 def test_varlen_data_blends(tmp_path):
     first = write_conversations(tmp_path / "first", [TALK] * 8)
     second = write_conversations(tmp_path / "second", [conversation((PROMPT, [1]), (ANSWER, [2, 9]))] * 8)
-    config = VarlenDatasetConfig(
-        **config_settings(None, blend=([first, second], [1.0, 1.0]), split="1,0,0", path_to_cache=str(tmp_path / "c"))
-    )
+    blend = {"blend": ([first, second], [1.0, 1.0]), "split": "1,0,0", "path_to_cache": str(tmp_path / "c")}
+    config = VarlenDatasetConfig(**config_settings(None, **blend))
     train, _, _ = BlendedMegatronDatasetBuilder(VarlenDataset, [10, 0, 0], lambda: True, config).build()
     assert sorted({int(train[k]["original_seq_len"]) for k in range(10)}) == [2, 4]
     assert train.lengths().tolist() == [int(train[k]["original_seq_len"]) for k in range(len(train))]
@@ -489,17 +448,8 @@ def test_varlen_data_blends(tmp_path):
     for number, batch in enumerate(build_dataloader(train, sampler, num_workers=1)):
         assert isinstance(batch, list)
         for row, sample in enumerate(batch):
-            expected = train[4 * number + row]
-            assert all(
-                sample[name].tolist() == tensor.tolist() for name, tensor in expected.items() if name != "dataset_id"
-            )
-
-
-def test_what_is_cut_gets_no_invented_end(tmp_path):
-    prefix = write_conversations(tmp_path / "chat", [conversation((TEXT, [1, 2, 3, 4, 5, 9]))])
-    dataset = make_varlen(prefix, sequence_length=4)
-    assert dataset.sample(0)["labels"].tolist() == [2, 3, 4, 5]
-    assert dataset.ledger().truncated == Count(conversations=1, tokens=1)
+            expected = {name: tensor for name, tensor in train[4 * number + row].items() if name != "dataset_id"}
+            assert all(sample[name].tolist() == tensor.tolist() for name, tensor in expected.items())
 
 
 KEY = Key(8, 2)
@@ -512,23 +462,18 @@ class InOrder:
     def __init__(self, kind, prefixes, *, denied=(), held=0, reads_held=False, **changes):
         config = KINDS[kind](**config_settings(None, **changes))
         opened = [IndexedDataset(prefix) for prefix in prefixes]
-        self.pairs = JoinedPairs(
-            [
-                PairToJoin(prefix=prefix, num_sequences=len(pair), check=lambda pair: None)
-                for prefix, pair in zip(prefixes, opened, strict=True)
-            ],
-            dtype=opened[0].dtype,
-            mmap=config.mmap_bin_files,
-        )
+        joined = [
+            PairToJoin(prefix=prefix, num_sequences=len(pair), check=lambda pair: None)
+            for prefix, pair in zip(prefixes, opened, strict=True)
+        ]
+        self.pairs = JoinedPairs(joined, dtype=opened[0].dtype, mmap=config.mmap_bin_files)
         capacity = config.sequence_length if kind.shares_samples else 1
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UntrainableWarning)
             self.places = [kind.count_slots(pair, config) for pair in opened]
         rule = {"sequence_length": capacity, "extra": 0}
-        counts = [
-            count_packs_of(places, key=KEY, pair=number, held_documents=held, reads_held=reads_held, **rule)
-            for number, places in enumerate(self.places)
-        ]
+        options = {"key": KEY, "held_documents": held, "reads_held": reads_held, **rule}
+        counts = [count_packs_of(places, pair=number, **options) for number, places in enumerate(self.places)]
         self.num_windows = sum(counts)
         facts = [
             (len(pair), NOT_KNOWN if kind.shares_samples else count, 0, held)
@@ -545,13 +490,6 @@ class InOrder:
 
     def walk(self, number):
         return sample_numbers(np.full(self.num_windows, number), self.windows).tolist()
-
-
-def expected_sample(kind, talks, *, length, multiple, train_on="answers"):
-    options = {"length": length, "multiple": multiple, "fill": 7, "train_on": train_on}
-    return (
-        reference.sft_sample(talks, **options) if kind is SFTDataset else reference.varlen_sample(*talks[0], **options)
-    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -578,10 +516,10 @@ def test_samples_are_those_of_the_twin(kind, pairs, length, context, train_on, w
         numbers = source.walk(walk)
         rows = [source.dataset.spans(number).documents.tolist() for number in numbers]
         assert sorted(number for row in rows for number in row) == usable
+        made = {"length": length, "multiple": 4 if context else 1, "fill": 7, "train_on": train_on}
         for number, row in zip(numbers, rows, strict=True):
-            expected = expected_sample(
-                kind, [everything[item] for item in row], length=length, multiple=4 if context else 1, train_on=train_on
-            )
+            own = [everything[item] for item in row]
+            expected = reference.sft_sample(own, **made) if not ahead else reference.varlen_sample(*own[0], **made)
             assert equal_samples(source.dataset.sample(number), expected)
         if kind is SFTDataset:
             places = [places.tolist() for places in source.places]
@@ -624,10 +562,7 @@ def test_samples_are_the_same_in_any_batch_and_thread(kind, talks) -> None:
     with ThreadPoolExecutor(4) as pool:
         for order, found in zip(orders, pool.map(ask, orders), strict=True):
             assert all(equal_samples(sample, samples[place]) for place, sample in zip(order, found, strict=True))
-    item = again.dataset[numbers[0]]
-    assert {name: tensor.tolist() for name, tensor in item.items()} == {
-        name: array.tolist() for name, array in samples[0].items()
-    }
+    assert equal_samples({name: tensor.numpy() for name, tensor in again.dataset[numbers[0]].items()}, samples[0])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -695,15 +630,12 @@ def test_what_is_held_out_is_disjoint(kind, talks) -> None:
     assert sorted(read[0] + read[1]) == list(range(len(everything)))
 
 
-def test_plain_text_is_for_variable_lengths_alone(tmp_path) -> None:
+def test_plain_text_is_for_variable_lengths_alone_and_indices_are_refused(tmp_path, talks) -> None:
     prefix = write_corpus(tmp_path / "text", [[1, 2, 3, 9], [4, 9], [], [5]])
     source = InOrder(VarlenDataset, [prefix])
     assert sorted(source.dataset.sample(number)["labels"].tolist() for number in source.walk(2)) == [[2, 3, 9], [9]]
     with pytest.raises(DatasetNotFoundError, match="with the roles of the tokens"):
         InOrder(SFTDataset, [prefix])
-
-
-def test_what_has_no_answer_is_refused(talks) -> None:
     source = InOrder(SFTDataset, talks[0])
     for ask in (source.dataset.ledger, lambda: source.dataset.document_index, lambda: source.dataset.sample_index):
         with pytest.raises(ConfigError, match="has no indices, as its order is computed"):

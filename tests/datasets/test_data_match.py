@@ -109,20 +109,16 @@ def prefix(tmp_path):
     return write_recorded(tmp_path / "corpus", CORPUS)
 
 
-def test_the_tokenizer_that_made_the_data_reads_them(prefix):
+def test_the_tokenizer_that_made_the_data_reads_them_and_another_is_refused_with_both_named(prefix):
     assert len(make_dataset(prefix, tokenizer=fingerprinted(StandInTokenizer()))) == 1
-
-
-def test_another_fingerprint_is_refused_with_both_named(prefix):
     with pytest.raises(TokenizerError) as caught:
         make_dataset(prefix, tokenizer=fingerprinted(StandInTokenizer(vocab_size=120), OTHER))
     assert caught.value.message == (
         f"`{prefix}`: expected the tokenizer that made the data, word-level `words/tokenizer.json` "
         "(sha256 abababababab…, 100 ids, eod 9), found StandInTokenizer (sha256 cdcdcdcdcdcd…, 120 ids, eod 9)"
     )
-    assert caught.value.hint == (
-        "pass the expected tokenizer, or tokenize the data again, or set `allow_tokenizer_mismatch=True`"
-    )
+    hint = "pass the expected tokenizer, or tokenize the data again, or set `allow_tokenizer_mismatch=True`"
+    assert caught.value.hint == hint
 
 
 @pytest.mark.parametrize("tokenizer", [StandInTokenizer(eod=8), fingerprinted(StandInTokenizer(eod=8))])
@@ -168,9 +164,10 @@ def test_ids_that_the_data_have_no_room_for_are_worth_a_warning_once(tmp_path):
     config = make_config(None, tokenizer=StandInTokenizer(vocab_size=65_537), blend=(prefixes, None), split="1")
     with pytest.warns(TokenizerMismatchWarning) as caught:
         BlendedMegatronDatasetBuilder(GPTDataset, [None] * 3, lambda: True, config).build()
-    assert [str(each.message) for each in caught] == [
-        f"`{prefixes[0]}`: the tokenizer's 65537 ids do not fit into uint16 tokens; was another tokenizer used?"
-    ]
+    (said,) = (str(each.message) for each in caught)
+    assert (
+        said == f"`{prefixes[0]}`: the tokenizer's 65537 ids do not fit into uint16 tokens; was another tokenizer used?"
+    )
 
 
 def test_another_tokenizer_may_be_allowed_and_changes_nothing(tmp_path):
@@ -196,9 +193,8 @@ def test_another_tokenizer_may_be_allowed_and_changes_nothing(tmp_path):
         "StandInTokenizer (sha256 abababababab…, 100 ids, eod 9), as `allow_tokenizer_mismatch` is set"
     ]
     assert sorted(os.listdir(tmp_path / "cache")) == files  # the same cache keys: no index was rebuilt
-    assert [allowed.sample(k)["tokens"].tolist() for k in range(len(allowed))] == [
-        right.sample(k)["tokens"].tolist() for k in range(len(right))
-    ]
+    found, expected = ([each.sample(k)["tokens"].tolist() for k in range(len(each))] for each in (allowed, right))
+    assert found == expected
 
 
 PIECES = {"blend": None, "split": "1,0,0", "sequence_length": 12}
@@ -218,17 +214,13 @@ CLASSES = {
 def test_every_class_refuses_and_may_be_told_not_to(tmp_path, kind):
     cls, make, tokenizer = CLASSES[kind]
     turns = conversation((PROMPT, [11, 12]), (ANSWER, [13, 9]))
-    prefixes = [
-        record(write_conversations(tmp_path / name, [turns] * 3, tokenizer_sha256=SHA256)) for name in ("a", "b")
-    ]
+    prefixes = [write_conversations(tmp_path / name, [turns] * 3, tokenizer_sha256=SHA256) for name in ("a", "b")]
+    for prefix in prefixes:
+        record(prefix)
 
     def build(sha256, **changes):
-        config = make(
-            tokenizer=fingerprinted(tokenizer(), sha256),
-            blend=(prefixes, [1.0, 2.0]),
-            path_to_cache=str(tmp_path / "cache"),
-            **changes,
-        )
+        settings = {"blend": (prefixes, [1.0, 2.0]), "path_to_cache": str(tmp_path / "cache")}
+        config = make(tokenizer=fingerprinted(tokenizer(), sha256), **settings, **changes)
         return BlendedMegatronDatasetBuilder(cls, [2, 0, 0], lambda: True, config).build()[0]
 
     with pytest.raises(TokenizerError, match=f"`{prefixes[0]}`: expected the tokenizer that made the data"):

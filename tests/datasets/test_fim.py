@@ -31,16 +31,8 @@ def prefix(tmp_path):
 
 
 def make_config(prefix, **changes):
-    settings = {
-        "random_seed": 1234,
-        "sequence_length": 200,
-        "split": "1",
-        "tokenizer": CharacterTokenizer(),
-        "fim_rate": 1.0,
-        "fim_spm_rate": 0.5,
-        "fim_extra_tokens": EXTRA_TOKENS,
-        "window_policy": "best_fit",
-    }
+    settings = {"random_seed": 1234, "sequence_length": 200, "split": "1", "tokenizer": CharacterTokenizer()}
+    settings |= {"fim_rate": 1.0, "fim_spm_rate": 0.5, "fim_extra_tokens": EXTRA_TOKENS, "window_policy": "best_fit"}
     return support.make_config(prefix, kind=GPTFIMDatasetConfig, **(settings | changes))
 
 
@@ -66,19 +58,16 @@ def undone(ids):
     return "psm", ids[1:suffix] + ids[middle + 1 :] + ids[suffix + 1 : middle]
 
 
-@pytest.mark.parametrize(
-    ("spm_rate", "share", "mmap_bin_files"), [(0.0, 0.7, True), (0.5, 0.35, False), (1.0, 0.0, True)]
-)
-def test_every_document_is_rearranged_and_can_be_undone(prefix, spm_rate, share, mmap_bin_files):
-    dataset = make_fim(prefix, fim_spm_rate=spm_rate, mmap_bin_files=mmap_bin_files, num_samples=20)
+@pytest.mark.parametrize(("spm_rate", "share", "mmap"), [(0.0, 0.7, True), (0.5, 0.35, False), (1.0, 0.0, True)])
+def test_every_document_is_rearranged_and_can_be_undone(prefix, spm_rate, share, mmap):
+    dataset = make_fim(prefix, fim_spm_rate=spm_rate, mmap_bin_files=mmap, num_samples=20)
     orders = []
     for k in range(20):
         tokens = dataset.sample(k)["tokens"]
         found = [undone(ids) for ids in documents_in(tokens)]
         orders += [order for order, _ in found]
-        assert ["".join(map(chr, ids)) for _, ids in found] == [
-            TEXTS[document] for document in dataset.spans(k).documents
-        ]
+        texts = ["".join(map(chr, ids)) for _, ids in found]
+        assert texts == [TEXTS[document] for document in dataset.spans(k).documents]
     # With an empty prefix (three of ten of these texts) both orders are equal and count as "spm".
     assert abs(orders.count("psm") / len(orders) - share) <= 0.1
 
@@ -99,13 +88,8 @@ def test_boundaries_and_padding_follow_the_documents(prefix):
 
 @pytest.mark.parametrize("extra", [True, False])
 def test_what_no_longer_fits_is_cut_off_at_the_end(prefix, extra):
-    dataset = make_fim(
-        prefix,
-        sequence_length=24,
-        window_policy="concat",
-        inter_document_masking=True,
-        add_extra_token_to_sequence=extra,
-    )
+    settings = {"window_policy": "concat", "inter_document_masking": True, "add_extra_token_to_sequence": extra}
+    dataset = make_fim(prefix, sequence_length=24, **settings)
     for k in range(len(dataset)):
         sample = dataset.sample(k)
         assert sample["tokens"].shape == (24,)
@@ -169,15 +153,8 @@ def test_a_sample_follows_from_its_position_alone(prefix, tmp_path, rng):
 )
 def test_lengths_hold_for_any_texts(tmp_path_factory, texts, length, extra, rate):
     prefix = write_corpus(tmp_path_factory.mktemp("fim") / "corpus", [[*map(ord, text), EOD] for text in texts])
-    dataset = make_fim(
-        prefix,
-        sequence_length=length,
-        fim_rate=rate,
-        add_extra_token_to_sequence=extra,
-        inter_document_masking=True,
-        num_samples=10,
-        path_to_cache=None,
-    )
+    settings = {"fim_rate": rate, "add_extra_token_to_sequence": extra, "inter_document_masking": True}
+    dataset = make_fim(prefix, sequence_length=length, num_samples=10, path_to_cache=None, **settings)
     batch = dataset.batch(range(len(dataset)))
     assert batch["tokens"].shape == (len(dataset), length)
     starts = np.diff(batch["cu_seqlens"].astype(int), axis=1)
@@ -231,17 +208,15 @@ def test_a_token_that_the_tokenizer_lacks_is_named(prefix, token):
 
 
 @pytest.mark.parametrize(("window_policy", "mmap_bin_files"), [("concat", True), ("best_fit", False)])
-def test_samples_of_a_computed_order_are_the_same_in_any_batch_order_and_thread(
-    tmp_path, window_policy, mmap_bin_files
-):
+def test_samples_of_a_computed_order_are_the_same_in_any_batch_and_thread(tmp_path, window_policy, mmap_bin_files):
     random = np.random.default_rng(5)
     corpora = [
         [[*map(ord, " ".join(random.choice(TEXTS, size=size))), EOD] for size in random.integers(0, 9, size=count)]
         for count in (60, 1, 30)
     ]
     config = make_config(None, split=None, window_policy=window_policy, mmap_bin_files=mmap_bin_files)
-    source = InOrder(GPTFIMDataset, tmp_path, corpora, config, is_packed=window_policy == "best_fit")
-    again = InOrder(GPTFIMDataset, tmp_path, corpora, config, is_packed=window_policy == "best_fit")
+    packed = {"is_packed": window_policy == "best_fit"}
+    source, again = (InOrder(GPTFIMDataset, tmp_path, corpora, config, **packed) for _ in range(2))
     windows = np.arange(source.num_windows)
     numbers = np.concatenate([windows, (3 << 40) + windows, ((1 << 22) - 1 << 40) + windows])
     whole = source.batch(numbers)
@@ -252,5 +227,5 @@ def test_samples_of_a_computed_order_are_the_same_in_any_batch_order_and_thread(
         for order, part in zip(orders, parts, strict=True):
             assert equal_samples(part, {name: array[order] for name, array in whole.items()})
     for row in orders[0][:5].tolist():
-        sample = again.dataset.sample(int(numbers[row]))
-        assert equal_samples(sample, {name: array[row] for name, array in whole.items()})
+        own = {name: array[row] for name, array in whole.items()}
+        assert equal_samples(again.dataset.sample(int(numbers[row])), own)

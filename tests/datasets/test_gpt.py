@@ -106,16 +106,13 @@ def test_spans_say_which_tokens_of_which_documents(prefix):
     assert [len(spans) for spans in dataset.span_batch([2, 1])] == [2, 1]
 
 
-def test_positions_and_attention_restart_after_an_end_of_document(prefix):
+def test_positions_attention_and_loss_at_an_end_of_document(prefix):
     dataset = make_dataset(prefix, reset_position_ids=True, reset_attention_mask=True, create_attention_mask=True)
     assert dataset.sample(2)["position_ids"].tolist() == [0, 1, 0, 1]
     assert dataset.sample(2)["attention_mask"].astype(int).tolist() == [
         [[0, 1, 1, 1], [0, 0, 1, 1], [1, 1, 0, 1], [1, 1, 0, 0]]
     ]
     assert dataset.sample(0)["position_ids"].tolist() == [0, 1, 2, 3]  # the end token belongs to its document
-
-
-def test_loss_can_be_masked_where_the_input_is_an_end_of_document(prefix):
     dataset = make_dataset(prefix, eod_mask_loss=True)
     assert dataset.batch([0, 1, 2])["loss_mask"].tolist() == [[1, 1, 1, 0], [1, 1, 1, 1], [1, 0, 1, 1]]
 
@@ -131,13 +128,19 @@ def test_without_extra_token_the_last_label_is_unknown(prefix):
     }
 
 
-def test_document_boundaries_come_from_the_index(prefix):
+def test_document_boundaries_come_from_the_index_and_empty_documents_are_two(prefix, tmp_path):
     dataset = make_dataset(prefix, inter_document_masking=True)
     # Document 1 contributes only the last label to the first sample.
     assert dataset.sample(0)["cu_seqlens"].tolist() == [0, 4, 4, 4, 4]
     assert dataset.sample(2)["cu_seqlens"].tolist() == [0, 2, 4, 4, 4]
     assert dataset.sample(2)["position_ids"].tolist() == [0, 1, 0, 1]
     assert dataset.batch([0, 1, 2])["max_seqlen"].tolist() == [4, 4, 2]
+    prefix = write_corpus(tmp_path / "empty", [[1, 2], [], [3, 4, 5]])
+    dataset = make_dataset(prefix, inter_document_masking=True)
+    assert dataset.document_index.tolist() == [0, 1, 2]
+    assert dataset.sample(0)["tokens"].tolist() == [1, 2, 3, 4]
+    assert dataset.sample(0)["cu_seqlens"].tolist() == [0, 2, 2, 4, 4]
+    assert len(dataset.spans(0)) == 2
 
 
 def test_a_kept_partial_validation_sample_is_padded(tmp_path):
@@ -162,26 +165,14 @@ def test_a_kept_partial_validation_sample_is_padded(tmp_path):
 @pytest.mark.parametrize("eod", [9, 0])
 def test_a_pad_id_that_ends_documents_does_not_mask_their_ends(tmp_path, eod):
     prefix = write_corpus(tmp_path / "corpus", [[1, 2, eod], [4, eod]])
+    settings = {"split": Split.valid, "drop_last_partial_validation_sequence": False}
     with pytest.warns(AmbiguousPadWarning, match=f"^pad id {eod} is also another special token; padding is found by"):
-        dataset = make_dataset(
-            prefix,
-            sequence_length=6,
-            split=Split.valid,
-            drop_last_partial_validation_sequence=False,
-            tokenizer=StandInTokenizer(pad=eod, eod=eod),
-        )
+        dataset = make_dataset(prefix, sequence_length=6, tokenizer=StandInTokenizer(pad=eod, eod=eod), **settings)
     assert sorted(dataset.document_index.tolist()) == [0, 1]
     sample = dataset.sample(0)
     # Every real end-of-document token is a target with loss 1; only the padding has loss 0.
     assert sample["loss_mask"].tolist() == [1, 1, 1, 1, 0, 0]
     assert sample["labels"].tolist().count(eod) == (2 if eod else 4)
-
-
-def test_a_pad_id_that_ends_documents_masks_their_ends_only_when_asked(prefix):
-    with pytest.warns(AmbiguousPadWarning, match=r"`allow_ambiguous_pad_tokens` masks it in the data too$"):
-        dataset = make_dataset(prefix, allow_ambiguous_pad_tokens=True, tokenizer=StandInTokenizer(pad=9))
-    assert dataset.sample(0)["labels"].tolist() == [2, 3, 0, 4]
-    assert dataset.sample(0)["loss_mask"].tolist() == [1, 1, 0, 1]
 
 
 def test_ids_may_fill_their_dtype(tmp_path):
@@ -194,7 +185,7 @@ def test_ids_may_fill_their_dtype(tmp_path):
             assert dataset.sample(0)["labels"].tolist() == [high, low, high, low]
 
 
-def test_none_is_a_sample_without_loss(prefix):
+def test_none_is_a_sample_without_loss_and_samples_count_from_the_end_too(prefix):
     dataset = make_dataset(prefix)
     for filler in (dataset.sample(None), dataset[None]):
         assert filler["tokens"].tolist() == dataset.sample(0)["tokens"].tolist()
@@ -203,10 +194,6 @@ def test_none_is_a_sample_without_loss(prefix):
     assert batch["loss_mask"].tolist() == [[1] * 4, [0] * 4, [1] * 4]
     assert batch["tokens"].tolist()[1] == [1, 2, 3, 9]
     assert dataset.sample(0)["loss_mask"].tolist() == [1, 1, 1, 1]
-
-
-def test_samples_count_from_the_end_too(prefix):
-    dataset = make_dataset(prefix)
     assert equal_samples(dataset.batch([-3, 1, -1]), dataset.batch([0, 1, 2]))
     assert equal_samples(dataset.sample(np.int32(-3)), dataset.sample(0))
 
@@ -276,7 +263,7 @@ def test_a_pickle_is_small_and_gives_the_same_samples(tmp_path):
         assert equal_samples(copy.batch(range(100)), dataset.batch(range(100)))
 
 
-def test_a_corpus_shorter_than_a_sample_gives_none_of_its_own(prefix):
+def test_a_corpus_shorter_than_a_sample_gives_none_unless_samples_are_asked_for(prefix):
     with pytest.warns(ShortDatasetWarning) as caught:
         dataset = make_dataset(prefix, sequence_length=13)
     assert str(caught[0].message) == f"`{prefix}` (train) has 13 tokens, too few for one sample of 14 tokens"
@@ -285,9 +272,6 @@ def test_a_corpus_shorter_than_a_sample_gives_none_of_its_own(prefix):
     for ask in (0, None):
         with pytest.raises(IndexError, match=r"^sample 0 out of range: .* \(train\) has 0 samples$"):
             dataset[ask]
-
-
-def test_a_corpus_shorter_than_a_sample_is_repeated_when_samples_are_asked_for(prefix):
     dataset = make_dataset(prefix, sequence_length=100, num_samples=2)
     assert dataset.epoch_plan.num_epochs == 16
     stream = [token for document in dataset.document_index for token in DOCUMENTS[document]]
@@ -296,16 +280,13 @@ def test_a_corpus_shorter_than_a_sample_is_repeated_when_samples_are_asked_for(p
 
 
 @pytest.mark.parametrize("documents", [[], [[], [], []]])
-def test_without_tokens_there_are_no_samples(tmp_path, documents):
+def test_without_integer_tokens_there_are_no_samples(tmp_path, documents):
     prefix = write_corpus(tmp_path / "corpus", documents)
     for in_memory in (True, False, False):  # built, built and cached, from the cache
         with pytest.warns(ShortDatasetWarning, match=r"\(train\) has 0 tokens, too few for one sample of 5 tokens$"):
             dataset = make_dataset(prefix, in_memory=in_memory)
         assert len(dataset) == 0
         assert dataset.sample_index.shape == (1, 2)
-
-
-def test_tokens_must_be_integers(tmp_path):
     prefix = write_corpus(tmp_path / "corpus", [[1.5] * 9], dtype=np.float32)
     with pytest.raises(ConfigError, match=r"\(train\): tokens must be integers, got float32$"):
         make_dataset(prefix)
@@ -363,37 +344,24 @@ def test_every_setting_gives_what_the_slow_twin_gives(data):
         )
         batch = dataset.batch(range(len(dataset)))
         for k in range(len(dataset)):
-            expected = slow_sample(
-                dataset,
-                documents,
-                k,
-                pad=NO_TOKEN if pad is None or (pad == eod and not ambiguous) else pad,
-                eod=eod,
-                inter_document_masking=masking,
-                **booleans,
-            )
+            known_pad = NO_TOKEN if pad is None or (pad == eod and not ambiguous) else pad
+            options = {"pad": known_pad, "eod": eod, "inter_document_masking": masking, **booleans}
+            expected = slow_sample(dataset, documents, k, **options)
             sample = dataset.sample(k)
-            assert lists(sample) == expected
+            assert lists(sample) == lists(dataset[k]) == expected
+            assert list(dataset[k]) == list(sample)
             assert equal_samples({name: array[k] for name, array in batch.items()}, sample)
-            tensors = dataset[k]
-            assert list(tensors) == list(sample)
-            assert lists(tensors) == expected
 
 
-def test_an_empty_document_is_a_boundary_twice(tmp_path):
-    prefix = write_corpus(tmp_path / "corpus", [[1, 2], [], [3, 4, 5]])
-    dataset = make_dataset(prefix, inter_document_masking=True)
-    assert dataset.document_index.tolist() == [0, 1, 2]
-    assert dataset.sample(0)["tokens"].tolist() == [1, 2, 3, 4]
-    assert dataset.sample(0)["cu_seqlens"].tolist() == [0, 2, 2, 4, 4]
-    assert len(dataset.spans(0)) == 2
-
-
-def test_a_pad_id_in_the_data_is_masked_and_zeroed(prefix):
+def test_a_pad_id_in_the_data_is_masked_and_zeroed_and_ends_of_documents_only_when_asked(prefix):
     dataset = make_dataset(prefix, tokenizer=StandInTokenizer(pad=5))
     assert dataset.sample(1)["tokens"].tolist() == [4, 0, 6, 7]
     assert dataset.sample(1)["labels"].tolist() == [0, 6, 7, 8]
     assert dataset.sample(1)["loss_mask"].tolist() == [0, 1, 1, 1]
+    with pytest.warns(AmbiguousPadWarning, match=r"`allow_ambiguous_pad_tokens` masks it in the data too$"):
+        dataset = make_dataset(prefix, allow_ambiguous_pad_tokens=True, tokenizer=StandInTokenizer(pad=9))
+    assert dataset.sample(0)["labels"].tolist() == [2, 3, 0, 4]
+    assert dataset.sample(0)["loss_mask"].tolist() == [1, 1, 0, 1]
 
 
 GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "inter_document_masking.npz")
@@ -404,6 +372,7 @@ FIELDS = ["tokens", "labels", "loss_mask", "position_ids", "cu_seqlens", "max_se
 @pytest.mark.parametrize("mapped", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", CASES)
 def test_samples_are_those_of_the_reference(tmp_path, case, mapped):
+    assert len(CASES) == 12
     recorded = json.loads(str(GOLDEN[f"{case}_settings"]))
     tokens, lengths = GOLDEN[f"{case}_documents"], GOLDEN[f"{case}_lengths"]
     prefix = write_corpus(tmp_path / "corpus", np.split(tokens, np.cumsum(lengths)[:-1]), dtype=tokens.dtype)
@@ -433,11 +402,6 @@ def test_samples_are_those_of_the_reference(tmp_path, case, mapped):
     assert compared
 
 
-def seed_of_identity(count: int) -> int:
-    """Returns a seed that leaves `count` documents unshuffled."""
-    return next(seed for seed in range(10_000) if (np.diff(np.random.RandomState(seed).permutation(count)) > 0).all())
-
-
 @pytest.mark.parametrize("mapped", [True, False])
 @pytest.mark.parametrize(
     ("lengths", "boundaries", "longest"),
@@ -455,37 +419,25 @@ def seed_of_identity(count: int) -> int:
 )
 def test_a_partial_sample_ends_before_its_last_token(tmp_path, lengths, boundaries, longest, mapped):
     prefix = write_corpus(tmp_path / "corpus", [[number + 1] * length for number, length in enumerate(lengths)])
-    config = make_config(
-        prefix,
-        sequence_length=8,
-        random_seed=seed_of_identity(len(lengths)),
-        inter_document_masking=True,
-        drop_last_partial_validation_sequence=False,
-        mmap_bin_files=mapped,
-    )
-    dataset = GPTDataset(IndexedDataset(prefix, mmap=mapped), prefix, range(len(lengths)), None, Split.valid, config)
+    orders = ((seed, np.random.RandomState(seed).permutation(len(lengths))) for seed in range(10_000))
+    unshuffled = next(seed for seed, order in orders if (np.diff(order) > 0).all())
+    settings = {"sequence_length": 8, "random_seed": unshuffled, "inter_document_masking": True}
+    settings |= {"drop_last_partial_validation_sequence": False, "mmap_bin_files": mapped, "split": Split.valid}
+    dataset = make_dataset(prefix, **settings)
     sample = dataset.sample(len(dataset) - 1)
     bounds = [*boundaries, *[8] * (9 - len(boundaries))]
     assert (sample["cu_seqlens"].tolist(), int(sample["max_seqlen"])) == (bounds, longest)
     assert sample["position_ids"].tolist() == [k - max(at for at in boundaries if at <= k) for k in range(8)]
 
 
-def test_all_recorded_cases_are_there():
-    assert len(CASES) == 12
-
-
-def by_spans(dataset):
-    return {tuple(dataset.spans(k).documents.tolist()): dataset.sample(k) for k in range(len(dataset))}
-
-
 @pytest.mark.parametrize("mmap_bin_files", [True, False])
-def test_three_documents_make_two_packs(tmp_path, mmap_bin_files):
+def test_three_documents_make_two_packs_of_a_name_of_their_own(tmp_path, mmap_bin_files, prefix):
     prefix = write_corpus(tmp_path / "corpus", [[1, 2, 9], [3, 4, 5, 6, 7, 8, 9], [10, 9]])
     settings = {"sequence_length": 6, "inter_document_masking": True, "mmap_bin_files": mmap_bin_files}
     dataset = make_dataset(prefix, window_policy="best_fit", **settings)
-    samples = by_spans(dataset)
+    samples = {tuple(dataset.spans(k).documents.tolist()): dataset.sample(k) for k in range(len(dataset))}
     assert set(samples) == {(1,), (0, 2)}
-    assert {name: array.tolist() for name, array in samples[1,].items()} == {
+    assert lists(samples[1,]) == {
         "tokens": [3, 4, 5, 6, 7, 8],
         "labels": [4, 5, 6, 7, 8, 9],
         "loss_mask": [1] * 6,
@@ -493,7 +445,7 @@ def test_three_documents_make_two_packs(tmp_path, mmap_bin_files):
         "cu_seqlens": [0] + [6] * 6,
         "max_seqlen": 6,
     }
-    assert {name: array.tolist() for name, array in samples[0, 2].items()} == {
+    assert lists(samples[0, 2]) == {
         "tokens": [1, 2, 9, 10, 9, 0],
         "labels": [2, 9, 10, 9, 0, 0],
         "loss_mask": [1, 1, 1, 1, 0, 0],
@@ -501,6 +453,10 @@ def test_three_documents_make_two_packs(tmp_path, mmap_bin_files):
         "cu_seqlens": [0, 3, 6, 6, 6, 6, 6],
         "max_seqlen": 3,
     }
+    packs, windows = make_dataset(prefix, window_policy="best_fit"), make_dataset(prefix, window_policy="concat")
+    assert "window_policy" not in windows.unique_description
+    assert packs.unique_identifiers["window_policy"] == "best_fit"
+    assert packs.unique_description_hash != windows.unique_description_hash
 
 
 def test_surplus_documents_go_to_other_samples(tmp_path, rng):
@@ -534,15 +490,8 @@ def test_samples_are_those_of_the_slow_twin(tmp_path, rng, mmap_bin_files, extra
     documents = random_documents(rng, count=60, longest=40, vocab_size=100)
     prefix = write_corpus(tmp_path / "corpus", documents)
     options = {"reset_position_ids": True, "eod_mask_loss": True} if not masking else {"inter_document_masking": True}
-    dataset = make_dataset(
-        prefix,
-        num_samples=150,
-        sequence_length=16,
-        window_policy="best_fit",
-        add_extra_token_to_sequence=extra,
-        mmap_bin_files=mmap_bin_files,
-        **options,
-    )
+    settings = {"window_policy": "best_fit", "add_extra_token_to_sequence": extra, "mmap_bin_files": mmap_bin_files}
+    dataset = make_dataset(prefix, num_samples=150, sequence_length=16, **settings, **options)
     assert len(dataset) >= 150
     batch = dataset.batch(range(len(dataset)))
     for k in range(len(dataset)):
@@ -599,7 +548,7 @@ COMPUTED = [
 
 
 def computed_corpora():
-    # Empty documents, documents of exactly one sample, and documents of many samples.
+    """Returns empty documents, documents of exactly one sample, and documents of many samples."""
     random = np.random.default_rng(3)
     return [
         [[*random.integers(10, 99, size=size).tolist(), 9] if size else [] for size in sizes]
@@ -638,13 +587,6 @@ def test_packs_in_a_computed_order_are_filled_from_their_spans(tmp_path, setting
     )
 
 
-def test_only_packs_change_the_name_of_the_cache(prefix):
-    packs, windows = make_dataset(prefix, window_policy="best_fit"), make_dataset(prefix, window_policy="concat")
-    assert "window_policy" not in windows.unique_description
-    assert packs.unique_identifiers["window_policy"] == "best_fit"
-    assert packs.unique_description_hash != windows.unique_description_hash
-
-
 DATA = MockGPTLowLevelDataset(StandInTokenizer(vocab_size=100))
 
 
@@ -652,15 +594,12 @@ def make_mock(**changes):
     return MockGPTDataset(DATA, None, np.arange(50, dtype=np.int32), 200, Split.train, make_config(None, **changes))
 
 
-def test_a_document_counts_up_and_ends():
+def test_a_document_counts_up_and_ends_also_in_parts():
     assert len(DATA) == MockGPTDataset.numel_low_level_dataset(DATA) == 100_000
     assert DATA.sequence_lengths[:3].tolist() == [3484, 2609, 2094]
     document = DATA[1]
     assert document.tolist() == [(i + 1) % 100 for i in range(2608)] + [9]
     assert document.dtype == np.int64
-
-
-def test_parts_of_documents():
     assert DATA.get(1, 98, 3).tolist() == [99, 0, 1]
     assert DATA.get(1, 2600).tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9]
     assert DATA.get(1, 2600, 100).tolist() == DATA.get(1, 2600).tolist()
@@ -689,13 +628,10 @@ def test_nothing_is_cached_unless_a_folder_is_named(tmp_path, monkeypatch):
     assert equal_samples(cached.batch(range(200)), dataset.batch(range(200)))
 
 
-def make_settings(**changes):
-    settings = {"random_seed": 1234, "sequence_length": 16, "image_h": 4, "image_w": 6}
-    return make_config(None, kind=MultimodalDatasetConfig, **(settings | changes))
-
-
 def make_images(**changes):
-    return MockMultimodalDataset(DATA, None, np.arange(9, dtype=np.int32), 40, Split.train, make_settings(**changes))
+    settings = {"random_seed": 1234, "sequence_length": 16, "image_h": 4, "image_w": 6}
+    config = make_config(None, kind=MultimodalDatasetConfig, **(settings | changes))
+    return MockMultimodalDataset(DATA, None, np.arange(9, dtype=np.int32), 40, Split.train, config)
 
 
 def test_a_sample_is_text_and_an_image():
@@ -715,12 +651,8 @@ def test_a_sample_is_text_and_an_image():
     assert not dataset.sample(3)["image"].any()
 
 
-def doubled(sample):
-    return {"image": sample["image"] + 1, "twice": sample["tokens"] * 2}
-
-
 def test_samples_are_preprocessed():
-    dataset = make_images(preprocess_func=doubled)
+    dataset = make_images(preprocess_func=lambda each: {"image": each["image"] + 1, "twice": each["tokens"] * 2})
     assert list(dataset[3]) == ["image", "twice"]
     sampler = MegatronPretrainingSampler(40, 0, 4, data_parallel_rank=0, data_parallel_size=1)
     batch = next(iter(build_dataloader(dataset, sampler)))
@@ -732,25 +664,15 @@ def test_samples_are_preprocessed():
 @pytest.mark.parametrize("pixels", [None, 0])
 def test_an_image_has_a_size(name, pixels):
     with pytest.raises(ConfigError, match=f"^`{name}`: must be 1 or more, got {pixels!r}$"):
-        make_settings(**{name: pixels})
+        make_images(**{name: pixels})
 
 
 def test_gpt_samples_show_their_epochs_and_their_pair(tmp_path):
     dataset = make_dataset(write_corpus(tmp_path / "a", DOCUMENTS), num_samples=5)
     (shown,) = tables_of(dataset._repr_html_())
-    assert shown[1:] == [
-        ["split", "train"],
-        ["samples", "6"],
-        ["epochs", "2"],
-        ["tokens of an epoch", "13"],
-        ["documents exposed", "3 of 3"],
-        ["windows", "concat"],
-        ["sequence length", "4"],
-        ["seed", f"{dataset.config.random_seed:,}"],
-        ["path of the pair", shown[0][1]],
-        ["documents of the pair", "3"],
-        ["sequences of the pair", "3"],
-        ["tokens of the pair", "13"],
-        ["dtype of the pair", "uint16"],
-        ["bytes of the pair", "26"],
-    ]
+    assert "; ".join(": ".join(row) for row in shown[1:]) == (
+        "split: train; samples: 6; epochs: 2; tokens of an epoch: 13; documents exposed: 3 of 3; windows: concat; "
+        f"sequence length: 4; seed: {dataset.config.random_seed:,}; path of the pair: {shown[0][1]}; "
+        "documents of the pair: 3; sequences of the pair: 3; tokens of the pair: 13; dtype of the pair: uint16; "
+        "bytes of the pair: 26"
+    )

@@ -41,7 +41,7 @@ from tokenloom import (
 )
 
 
-def test_bert_without_a_head_is_one_segment(prefix):
+def test_bert_without_a_head_is_one_segment_padded_with_minus_one_without_a_pad_id(prefix):
     assert sample_of(make_dataset("bert", prefix, **NOTHING_IS_MASKED), 0) == {
         "text": [CLS, 10, 11, 12, 13, 14, 15, SEP, 0, 0, 0, 0],
         "types": [0] * 12,
@@ -51,6 +51,9 @@ def test_bert_without_a_head_is_one_segment(prefix):
         "loss_mask": [0] * 12,
         "truncated": 0,
     }
+    sample = sample_of(make_dataset("bert", prefix, tokenizer=StandInWordPieces(pad=None), **NOTHING_IS_MASKED), 0)
+    assert sample["text"][8:] == sample["labels"][8:] == [0] * 4
+    assert sample["types"][8:] == sample["padding_mask"][8:] == [-1] * 4
 
 
 def test_bert_with_a_head_has_two_segments_of_whole_sentences(prefix):
@@ -109,7 +112,7 @@ def len_of(dataset, k):
     return int(min(dataset.spans(k).lengths.sum(), dataset.sample_index[k, 2])) + 2
 
 
-def test_t5_replaces_masked_words_by_sentinels_in_the_order_of_the_text(tmp_path):
+def test_t5_replaces_masked_words_by_sentinels_and_samples_may_have_one_token(tmp_path):
     prefix = write_sentences(tmp_path / "corpus", [[[10, 11], [50, 12]]])
     tokenizer = StandInWordPieces(continuations=[50])
     dataset = make_dataset("t5", prefix, tokenizer=tokenizer, sequence_length_decoder=10, **ALL_WORDS)
@@ -122,6 +125,9 @@ def test_t5_replaces_masked_words_by_sentinels_in_the_order_of_the_text(tmp_path
         "enc_mask": [1] * 3 + [0] * 9,
         "dec_mask": [1] * 8 + [0] * 2,
     }
+    prefix = write_sentences(tmp_path / "corpus", [[[42]]])
+    assert sample_of(make_dataset("bert", prefix, **NOTHING_IS_MASKED), 0)["text"] == [CLS, 42, SEP] + [0] * 9
+    assert sample_of(make_dataset("t5", prefix, **ALL_WORDS), 0)["text_dec"][:4] == [BOS, 6, 42, 0]
 
 
 def test_t5_of_which_nothing_is_masked_and_whose_end_is_lost(prefix):
@@ -144,53 +150,30 @@ def test_t5_asks_for_sentinels_and_does_without_cls_sep_and_mask(prefix):
     assert make_dataset("t5", prefix, tokenizer=tokenizer)[0]["text_dec"][0] == BOS
 
 
-def test_more_masked_runs_than_sentinels_names_sample_and_numbers(prefix, caplog):
+def test_too_many_masked_runs_or_tokens_of_the_decoder_name_sample_and_numbers(prefix, caplog):
     dataset = make_dataset("t5", prefix, tokenizer=StandInWordPieces(num_sentinels=1), **ALL_WORDS)
     assert "can have up to 9 masked runs of words, but the tokenizer has 1 sentinels" in caplog.text
     (k,) = np.flatnonzero(dataset.sample_index[:, 0] == 0)
     message = rf"sample {k} of .*corpus` \(train\): 6 runs of words are masked, but the tokenizer has 1 sentinel tokens"
     with pytest.raises(ConfigError, match=message):
         dataset.batch(range(len(dataset)))
-
-
-def test_a_decoder_that_is_too_short_names_sample_and_numbers(prefix):
-    dataset = make_dataset(
-        "t5", prefix, tokenizer=StandInWordPieces(num_sentinels=9), sequence_length_decoder=12, **ALL_WORDS
-    )
+    settings = {"tokenizer": StandInWordPieces(num_sentinels=9), "sequence_length_decoder": 12, **ALL_WORDS}
+    dataset = make_dataset("t5", prefix, **settings)
     (k,) = np.flatnonzero(dataset.sample_index[:, 0] == 0)
     with pytest.raises(ConfigError, match=f"sample {k} .*the decoder needs 13 tokens, but sequence_length_decoder is"):
         dataset[int(k)]
 
 
-def test_dense_attention_masks_of_t5():
+def test_dense_and_separate_attention_masks_of_t5():
     encoder, decoder = torch.tensor([[5, 6, 0]]), torch.tensor([[4, 0]])
     masks = T5MaskedWordPieceDataset.config_attention_mask(encoder, decoder, None, None, use_local=True)
-    assert [(~mask).int().tolist() for mask in masks] == [
-        [[[[1, 1, 0], [1, 1, 0], [0, 0, 0]]]],
-        [[[[1, 0], [0, 0]]]],
-        [[[[1, 1, 0], [0, 0, 0]]]],
-    ]
-
-
-def test_separate_attention_masks_of_t5():
+    expected = ([[1, 1, 0], [1, 1, 0], [0, 0, 0]], [[1, 0], [0, 0]], [[1, 1, 0], [0, 0, 0]])
+    assert [(~mask).int().tolist() for mask in masks] == [[[rows]] for rows in expected]
     encoder_mask, decoder_mask = torch.ones(2, 3), torch.zeros(2, 4)
-    encoder, decoder, cross = T5MaskedWordPieceDataset.config_attention_mask(
-        encoder_mask, decoder_mask, encoder_mask, decoder_mask
-    )
+    masks = (encoder_mask, decoder_mask) * 2
+    encoder, decoder, cross = T5MaskedWordPieceDataset.config_attention_mask(*masks)
     assert (encoder.shape, decoder) == ((2, 1, 1, 3), None)
     assert [mask.shape for mask in cross] == [(2, 1, 1, 4), (2, 1, 1, 3)]
-
-
-def test_a_sample_of_one_token(tmp_path):
-    prefix = write_sentences(tmp_path / "corpus", [[[42]]])
-    assert sample_of(make_dataset("bert", prefix, **NOTHING_IS_MASKED), 0)["text"] == [CLS, 42, SEP] + [0] * 9
-    assert sample_of(make_dataset("t5", prefix, **ALL_WORDS), 0)["text_dec"][:4] == [BOS, 6, 42, 0]
-
-
-def test_without_a_pad_id_padding_is_minus_one_in_types_and_mask_of_bert_only(prefix):
-    sample = sample_of(make_dataset("bert", prefix, tokenizer=StandInWordPieces(pad=None), **NOTHING_IS_MASKED), 0)
-    assert sample["text"][8:] == sample["labels"][8:] == [0] * 4
-    assert sample["types"][8:] == sample["padding_mask"][8:] == [-1] * 4
 
 
 SETTINGS = st.fixed_dictionaries(
@@ -241,9 +224,7 @@ both = pytest.mark.parametrize("kind", KINDS)
 
 @pytest.fixture
 def corpus(tmp_path, rng):
-    documents = [
-        [rng.integers(10, 100, size=int(rng.integers(0, 9))) for _ in range(int(rng.integers(0, 7)))] for _ in range(60)
-    ]
+    documents = [[rng.integers(10, 100, size=rng.integers(9)) for _ in range(rng.integers(7))] for _ in range(60)]
     return write_sentences(tmp_path / "random", [*documents, [[10], [11]]])
 
 
@@ -258,9 +239,7 @@ def test_types_are_those_of_the_reference(prefix, kind):
 
 
 @pytest.mark.parametrize(("kind", "mmap_bin_files"), [("bert", True), ("t5", False)])
-def test_a_sample_is_the_same_alone_in_a_batch_from_the_end_in_a_thread_and_after_a_pickle(
-    corpus, kind, mmap_bin_files
-):
+def test_a_sample_is_the_same_everywhere(corpus, kind, mmap_bin_files):
     dataset = make_dataset(kind, corpus, num_samples=200, mmap_bin_files=mmap_bin_files)
     check_everywhere(dataset, list(range(0, len(dataset), 7)))
 
@@ -402,8 +381,6 @@ def test_documents_must_be_consecutive_and_exist(prefix, kind):
 def test_samples_do_not_depend_on_the_order_of_the_vocabulary(corpus):
     shuffled = StandInWordPieces()
     shuffled.inv_vocab = dict(reversed(shuffled.inv_vocab.items()))
-    first, second = (
-        make_dataset("bert", corpus, masking_probability=0.9, tokenizer=tokenizer, path_to_cache=None)
-        for tokenizer in (StandInWordPieces(), shuffled)
-    )
+    settings = {"masking_probability": 0.9, "path_to_cache": None}
+    first, second = (make_dataset("bert", corpus, tokenizer=one, **settings) for one in (StandInWordPieces(), shuffled))
     assert equal_samples(first.batch(range(20)), second.batch(range(20)))

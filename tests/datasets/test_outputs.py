@@ -75,6 +75,9 @@ def test_integers_can_be_narrow(prefix, name):
         wanted = np.dtype(np.int32) if expected[key].dtype == np.int64 else expected[key].dtype
         assert array.dtype == wanted
         assert (array == expected[key]).all()
+    for dtype in (np.int16, "float32", "nonsense"):
+        with pytest.raises(ConfigError, match="`integer_dtype`: must be int64 or int32, got"):
+            dataset.allocate_batch(2, integer_dtype=dtype)
 
 
 @pytest.mark.parametrize("mmap_bin_files", [True, False])
@@ -116,9 +119,8 @@ def test_arrays_that_do_not_fit_are_refused_before_anything_is_written(prefix, c
 @pytest.mark.parametrize("name", ["mask", "documents", "padding"])
 def test_blends_fill_given_arrays(prefix, tmp_path, name):
     other = write_corpus(tmp_path / "other", [[7, 9] * 9] * 30)
-    datasets = [
-        make_dataset(path, num_samples=30, sequence_length=9, **SETTINGS[name]) for path in (prefix, other, prefix)
-    ]
+    settings = {"num_samples": 30, "sequence_length": 9, **SETTINGS[name]}
+    datasets = [make_dataset(path, **settings) for path in (prefix, other, prefix)]
     blend = BlendedDataset(datasets, [1.0, 2.0, 1.0], 40, datasets[0].config)
     positions = [3, None, 39, 8, 8, 0, 17]
     out = blend.allocate_batch(len(positions))
@@ -168,9 +170,3 @@ def test_a_constant_mask_exists_once_for_all_datasets(prefix):
     assert all(np.may_share_memory(sample["attention_mask"], causal_mask(64)) for sample in masks)
     assert peak_bytes(lambda: first.batch(range(8))) < 8 * 64 * 64
     assert causal_mask(5)[0].tolist() == [[column > row for column in range(5)] for row in range(5)]
-
-
-@pytest.mark.parametrize("dtype", [np.int16, "float32", "nonsense"])
-def test_integers_of_other_widths_are_refused(prefix, dtype):
-    with pytest.raises(ConfigError, match="`integer_dtype`: must be int64 or int32, got"):
-        make_dataset(prefix).allocate_batch(2, integer_dtype=dtype)

@@ -25,13 +25,10 @@ def spans(*samples: list[tuple[int, int, int]]) -> SpanBatch:
     return SpanBatch(*(np.ascontiguousarray(column) for column in flat.T), offsets)
 
 
-def test_windows_begin_with_a_token_that_the_one_before_has_read():
+def test_windows_with_and_without_an_extra_token():
     found = count_spans(spans([(0, 0, 3), (1, 0, 2)], [(1, 1, 5)]), sequence_length=4, extra=1, are_packs=False)
     assert found == count_windows(2, sequence_length=4, extra=1)
     assert (found.with_loss, found.tokens, found.slots, found.balance) == (8, 8, 8, (0, 0))
-
-
-def test_windows_without_an_extra_token_have_a_slot_without_label():
     found = count_spans(spans([(0, 0, 4)]), sequence_length=4, extra=0, are_packs=False)
     assert found == count_windows(1, sequence_length=4, extra=0)
     assert (found.with_loss, found.no_label, found.first_tokens, found.tokens) == (3, 1, 1, 4)
@@ -48,16 +45,13 @@ def test_slots_beside_what_is_denied_have_no_loss():
     assert (found.with_loss, found.denied_slots, found.denied_tokens, found.balance) == (1, 3, 3, (0, 0))
 
 
-def test_conversations_by_hand():
+def test_conversations_by_hand_sums_and_multiples():
     """Counts of tokens, inputs, read, slots and trained, with a cut and a denied conversation."""
     shares = np.array([[10, 8, 8, 8, 5], [6, 6, 6, 8, 3]])
     found = count_conversations(shares, np.array([False, True]), samples=1, slots=20)
     assert (found.with_loss, found.prompt, found.no_label, found.denied_slots, found.padding) == (5, 2, 1, 6, 6)
     assert (found.tokens, found.truncated, found.denied_tokens, found.first_tokens) == (16, 2, 6, 1)
     assert found.balance == (0, 0)
-
-
-def test_sums_and_multiples():
     one = SlotCounts(samples=1, slots=4, with_loss=3, padding=1)
     assert one + one == one * 2 == NO_SLOTS + one + one
     assert (one + SlotCounts(slots=1)).balance == (1, -3)
@@ -137,9 +131,8 @@ def counts_of_ledger(run: Run, until: int) -> Counter:
     found: Counter = Counter()
     for source, (_, row) in enumerate(run.ledger(until=until).sources):
         of_row = row.counts
-        found += Counter(
-            {(source, "samples"): of_row.samples, (source, "slots"): of_row.slots, (source, "loss"): of_row.with_loss}
-        )
+        counts = {"samples": of_row.samples, "slots": of_row.slots, "loss": of_row.with_loss}
+        found += Counter({(source, kind): number for kind, number in counts.items()})
     return found
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.indexed.manifest.manifests import write_recorded
 from tests.support import make_config
 
-from tokenloom import BlendedMegatronDatasetBuilder, GPTDataset, GPTDatasetConfig
+from tokenloom import BlendedMegatronDatasetBuilder, GPTDataset
 from tokenloom.datasets.base import verification_of
 from tokenloom.errors import DatasetFormatError
 from tokenloom.indexed import verify as verification_module
@@ -31,23 +31,10 @@ def _fresh():
     verification_module._VERIFICATIONS.clear()
 
 
-def config_of(prefixes, folder, **changes):
-    settings = {
-        "random_seed": 1,
-        "sequence_length": 16,
-        "blend": ([str(prefix) for prefix in prefixes], None),
-        "split": "1,0,0",
-        "path_to_cache": None if folder is None else str(folder),
-        "tokenizer": NullTokenizer(100),
-        "create_attention_mask": GPTDatasetConfig.create_attention_mask,
-        "verify": "full",
-        "allow_tokenizer_mismatch": True,
-    }
-    return make_config(None, **(settings | changes))
-
-
 def built(prefixes, folder, **changes):
-    config = config_of(prefixes, folder, **changes)
+    settings = {"blend": (prefixes, None), "split": "1,0,0", "path_to_cache": None if folder is None else str(folder)}
+    settings |= {"verify": "full", "allow_tokenizer_mismatch": True, "tokenizer": NullTokenizer(100)}
+    config = make_config(None, sequence_length=16, **(settings | changes))
     return config, BlendedMegatronDatasetBuilder(GPTDataset, [8, None, None], lambda: True, config).build()[0]
 
 
@@ -144,9 +131,8 @@ def test_forked_and_spawned_processes_learn_of_damage(tmp_path):
         "try:\n    dataset._verification.wait(60)\nexcept Exception as error:\n    print(error.message)\n"
     )
     (tmp_path / "dataset").write_bytes(pickle.dumps(dataset))
-    run = subprocess.run(
-        [sys.executable, "-c", script, tmp_path / "dataset"], capture_output=True, text=True, check=True, timeout=120
-    )
+    command = [sys.executable, "-c", script, tmp_path / "dataset"]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     assert "a.bin`: expected" in run.stdout
 
 
