@@ -47,9 +47,6 @@ def build(cls, prefix, config, num_samples=20):
     return cls(data, prefix, indices, num_samples, Split.train, config)
 
 
-# --- tokenloom's datasets ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", [*KINDS, "packed"])
 def test_our_datasets_conform(tmp_path, kind):
     cls, make = KINDS.get(kind, (GPTDataset, partial(make_gpt, **PACKED)))
@@ -70,9 +67,6 @@ def test_our_datasets_conform(tmp_path, kind):
 def test_mock_conversations_conform(monkeypatch):
     monkeypatch.setattr(MockVarlenLowLevelDataset, "size", 1000)
     check_dataset(build(MockVarlenDataset, None, VarlenDatasetConfig(**chat_settings(None, sequence_length=64))))
-
-
-# --- custom datasets --------------------------------------------------------------------------------------------------
 
 
 class Rows:
@@ -126,10 +120,8 @@ def test_a_class_over_our_base_conforms_in_blends_too():
 
 def test_two_methods_are_enough():
     report = check_dataset(Rows())
-    assert [sentence for sentence in report.passed if "DataLoader" in sentence or "ThreadLoader" in sentence] == [
-        "torch's DataLoader yields the samples",
-        "ThreadLoader yields the samples",
-    ]
+    loaders = [f"{name} yields the samples" for name in ("torch's DataLoader", "ThreadLoader")]
+    assert [sentence for sentence in report.passed if "DataLoader" in sentence or "ThreadLoader" in sentence] == loaders
     assert report.skipped["`sample` returns the sample as arrays"] == "Rows has no `sample`"
     assert str(report).splitlines()[:2] == ["Rows: 8 checks passed, 10 skipped", "  passed   the dataset has samples"]
 
@@ -140,15 +132,20 @@ def test_samples_may_be_tuples_texts_and_tensors():
     tensors = torch.utils.data.TensorDataset(torch.arange(12).reshape(6, 2))
     report = check_dataset(tensors, num_samples=100, num_workers=0)
     assert report.skipped["worker processes yield the samples"] == "`num_workers` is 0"
+    assert "it cannot be pickled" in check_dataset(rows()).skipped["a pickled copy returns the samples"]
 
 
 def changed(base, **methods):
     return type("Changed", (base,), methods)()
 
 
+rows = partial(changed, Rows)
+item = Rows.__getitem__
+
+
 def forgets(self, position):
     self.rows[position, 2] += 1
-    return Rows.__getitem__(self, position)
+    return item(self, position)
 
 
 def announced(self, positions):
@@ -167,39 +164,36 @@ class OtherCopies(Rows):
 LENGTHS = dict.fromkeys(("lengths", "padded_lengths"), lambda self, positions: np.full(len(positions), 4))
 WRONG = [
     (Rows(0), "Rows fails the check that the dataset has samples: expected at least one sample, found 0"),
+    (rows(__getitem__=forgets), "is the same on every access: expected np.float32(79.0) as `dataset[19]['row'][2]`"),
     (
-        changed(Rows, __getitem__=forgets),
-        "a sample is the same on every access: expected np.float32(79.0) as `dataset[19]['row'][2]`",
+        rows(__getitem__=lambda self, k: item(self, k % 20)),
+        "`IndexError` from `dataset[20]` with 20 samples, found a sample",
     ),
     (
-        changed(Rows, __getitem__=lambda self, position: Rows.__getitem__(self, position % 20)),
-        "expected `IndexError` from `dataset[20]` with 20 samples, found a sample",
-    ),
-    (
-        changed(Rows, __getitem__=lambda self, position: Rows.__getitem__(self, abs(position))),
+        rows(__getitem__=lambda self, k: item(self, abs(k))),
         "expected np.float32(76.0) as `dataset[-1]['row'][0]`, found np.float32(4.0)",
     ),
     (
-        changed(Rows, sample=lambda self, position: {"row": self.rows[position]}),
+        rows(sample=lambda self, k: {"row": self.rows[k]}),
         "expected ['row', 'number'] in `dataset.sample(0)`, found ['row']",
     ),
     (
-        changed(Rows, batch=lambda self, k: {"row": self.rows[np.asarray(k)], "number": np.asarray(k, dtype=np.int32)}),
+        rows(batch=lambda self, k: {"row": self.rows[np.asarray(k)], "number": np.asarray(k, dtype=np.int32)}),
         "expected int64[9] as `dataset.batch(positions)['number']`, found int32[9]",
     ),
     (
-        changed(Rows, batch=lambda self, k: {"row": self.rows[: len(k)], "number": np.asarray(k)}),
+        rows(batch=lambda self, k: {"row": self.rows[: len(k)], "number": np.asarray(k)}),
         "as `dataset.batch(positions)['row'][0, 0]`, found np.float32(0.0)",
     ),
     (
-        changed(Rows, __getitems__=lambda self, positions: [self[position] for position in sorted(positions)]),
+        rows(__getitems__=lambda self, positions: [self[position] for position in sorted(positions)]),
         "as `dataset.__getitems__(positions)[0]['row'][0]`, found np.float32(0.0)",
     ),
     (
-        changed(Rows, __getitem__=row_and_lengths, **LENGTHS),
+        rows(__getitem__=row_and_lengths, **LENGTHS),
         "expected np.int64(8) as `dataset.padded_lengths(positions)[0]`, found np.int64(4)",
     ),
-    (changed(Rows, will_need=announced), "`will_need` does not change samples: expected"),
+    (rows(will_need=announced), "`will_need` does not change samples: expected"),
     (OtherCopies(), "a pickled copy returns the samples: expected np.float32(1.0)"),
 ]
 
@@ -227,17 +221,14 @@ def test_out_arrays_must_be_filled(tmp_path):
 
 
 def test_errors_of_a_dataset_name_the_check():
-    broken = changed(Rows, batch=lambda self, positions: {}["tokens"])
+    broken = rows(batch=lambda self, positions: {}["tokens"])
     with pytest.raises(KeyError) as raised:
         check_dataset(broken)
     assert raised.value.__notes__ == ["raised by the check of Changed that `batch` returns the samples, stacked"]
 
 
-def test_a_dataset_that_cannot_be_pickled():
-    assert "it cannot be pickled" in check_dataset(changed(Rows)).skipped["a pickled copy returns the samples"]
-
-
 BLOCKS = {"block_shuffle": BlockShuffle(block_bytes=4096)}
+BEST_FIT = {"window_policy": "best_fit"}
 
 
 @pytest.fixture
@@ -246,18 +237,8 @@ def prefix(tmp_path, rng):
     return write_corpus(tmp_path / "text", [rng.integers(0, 90, size=length) for length in lengths])
 
 
-# --- tokenloom's orders -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
-    ("settings", "in_memory"),
-    [
-        ({}, True),
-        ({}, False),
-        ({"window_policy": "best_fit"}, True),
-        ({"window_policy": "best_fit"}, False),
-        (BLOCKS, False),
-    ],
+    ("settings", "in_memory"), [({}, True), ({}, False), (BEST_FIT, True), (BEST_FIT, False), (BLOCKS, False)]
 )
 def test_orders_of_documents_conform(prefix, settings, in_memory):
     dataset = make_dataset(prefix, num_samples=150, sequence_length=8, in_memory=in_memory, **settings)
@@ -278,15 +259,20 @@ def test_orders_of_blends_conform(prefix, tmp_path):
         assert "`locate_one` agrees with `locate`" in report.passed
 
 
-# --- custom orders ----------------------------------------------------------------------------------------------------
-
-
 @dataclasses.dataclass
-class InFileOrder:
+class OwnOrder:
     num_samples: int = 10
     identity: str = "in file order"
     is_built: bool = True
 
+    def check(self) -> None:
+        """Nothing is stored."""
+
+    def verify(self) -> list[str]:
+        return []
+
+
+class InFileOrder(OwnOrder):
     def spans(self, positions: NDArray[np.int64], *, keep_empty: bool) -> SpanBatch:
         ones = np.ones(len(positions), dtype=np.int64)
         return SpanBatch(positions, ones, 2 * ones, np.arange(len(positions) + 1))
@@ -294,30 +280,16 @@ class InFileOrder:
     def native_reader(self) -> None:
         return None
 
-    def check(self) -> None:
-        """Nothing is stored."""
 
-    def verify(self) -> list[str]:
-        return []
+in_order = partial(changed, InFileOrder)
 
 
-@dataclasses.dataclass
-class RoundRobin:
-    num_samples: int = 10
-    identity: str = "in turns"
-    is_built: bool = True
-
+class RoundRobin(OwnOrder):
     def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
         return positions % 2, positions // 2
 
     def locate_one(self, position: int) -> tuple[int, int]:
         return position % 2, position // 2
-
-    def check(self) -> None:
-        """Nothing is stored."""
-
-    def verify(self) -> list[str]:
-        return []
 
 
 def test_a_minimal_order_conforms():
@@ -344,7 +316,7 @@ def other_spans(**columns):
         found = InFileOrder.spans(self, positions, keep_empty=keep_empty)
         return dataclasses.replace(found, **{name: of(found, positions, keep_empty) for name, of in columns.items()})
 
-    return changed(InFileOrder, spans=spans)
+    return in_order(spans=spans)
 
 
 class Nameless(InFileOrder):
@@ -356,19 +328,13 @@ class Nameless(InFileOrder):
     ("order", "message"),
     [
         (InFileOrder(num_samples=0), "InFileOrder fails the check that the order has samples: expected at least one"),
+        (types.SimpleNamespace(num_samples=3, is_built=True), "expected the methods of `SpanOrder` or `BlendOrder`"),
+        (in_order(spans=restless), "a sample does not depend on the other positions of a call: expected"),
         (
-            types.SimpleNamespace(num_samples=3, is_built=True),
-            "expected the methods of `SpanOrder` or `BlendOrder`",
-        ),
-        (changed(InFileOrder, spans=restless), "a sample does not depend on the other positions of a call: expected"),
-        (
-            changed(
-                InFileOrder,
-                spans=lambda self, k, *, keep_empty: InFileOrder.spans(self, np.sort(k), keep_empty=keep_empty),
-            ),
+            in_order(spans=lambda self, k, *, keep_empty: InFileOrder.spans(self, np.sort(k), keep_empty=keep_empty)),
             "as `sample 9, in another order[0][0]`, found",
         ),
-        (changed(InFileOrder, spans=renamed), "expected 'in file order' as `identity` after reading, found read"),
+        (in_order(spans=renamed), "expected 'in file order' as `identity` after reading, found read"),
         (
             other_spans(lengths=lambda spans, positions, _: spans.lengths * (positions != 3)),
             "expected only spans with tokens without `keep_empty`, found 0",
@@ -384,7 +350,7 @@ class Nameless(InFileOrder):
         (InFileOrder(num_samples=11), "expected sequences below 10, found [10]"),
         (Nameless(), "as `identity of a pickled copy`"),
         (
-            changed(InFileOrder, verify=lambda self: ["sample 3 differs"]),
+            in_order(verify=lambda self: ["sample 3 differs"]),
             "`verify` finds no differences: expected no differences from `verify()`, found ['sample 3 differs']",
         ),
         (
@@ -398,9 +364,6 @@ def test_faults_of_orders_are_named(order, message):
     with pytest.raises(ConformanceError) as raised:
         check_order(order, lengths=[4] * 10, sizes=[5, 5])
     assert message in str(raised.value)
-
-
-def test_spans_end_with_their_sequence():
     with pytest.raises(ConformanceError, match=r"found tokens \[1, 3\) of sequence 7"):
         check_order(InFileOrder(), lengths=[4] * 7 + [2] * 3)
 
@@ -480,6 +443,9 @@ def test_a_minimal_client_conforms(folder):
     assert client.held == {}
 
 
+memory = partial(changed, MemoryClient)
+
+
 class WithoutEtags(MemoryClient):
     def etag(self, data):
         return None
@@ -549,36 +515,27 @@ def one_too_far(self, address, start, stop, version):
     ("client", "message"),
     [
         (
-            changed(MemoryClient, read=one_too_far),
+            memory(read=one_too_far),
             "Changed fails the check that a range of bytes is read exactly: expected 1 bytes for bytes [0, 1)",
         ),
         (
-            changed(MemoryClient, upload=truncated),
+            memory(upload=truncated),
             "a large object is read as written: expected 9437184 bytes of `version`, found 8388608",
         ),
         (Decoding(), "name different objects: expected bytes [0, 3) of an object of 3 bytes, found other bytes"),
+        (memory(version=silent), "expected `MissingObjectError` from `version` of a missing object, found no error"),
         (
-            changed(MemoryClient, version=silent),
-            "expected `MissingObjectError` from `version` of a missing object, found no error",
-        ),
-        (
-            changed(MemoryClient, version=other_errors),
+            memory(version=other_errors),
             "`MissingObjectError` from `version` of a missing object, found FileNotFoundError: deep/er/check-",
         ),
+        (memory(upload=written_once), "an upload replaces an object and changes its version: expected 1023 bytes"),
+        (memory(read=newest), "expected `ReplacedObjectError` from `read` of a replaced version, found no error"),
         (
-            changed(MemoryClient, upload=written_once),
-            "an upload replaces an object and changes its version: expected 1023 bytes",
-        ),
-        (
-            changed(MemoryClient, read=newest),
-            "expected `ReplacedObjectError` from `read` of a replaced version, found no error",
-        ),
-        (
-            changed(MemoryClient, keys=lambda self, address: list(self.objects(address))),
+            memory(keys=lambda self, address: list(self.objects(address))),
             "`keys` lists the objects directly in a folder: expected",
         ),
-        (changed(MemoryClient, keys=prefixes), "`keys` lists the objects directly in a folder: expected"),
-        (changed(MemoryClient, objects=flat), "`objects` lists all objects below a folder: expected"),
+        (memory(keys=prefixes), "`keys` lists the objects directly in a folder: expected"),
+        (memory(objects=flat), "`objects` lists all objects below a folder: expected"),
     ],
 )
 def test_faults_of_stores_are_named(client, message):
@@ -590,5 +547,5 @@ def test_faults_of_stores_are_named(client, message):
 
 def test_errors_of_a_client_name_the_check():
     with pytest.raises(UnavailableError) as raised:
-        check_store(changed(MemoryClient, delete=deleted_once), "s3://anything")
+        check_store(memory(delete=deleted_once), "s3://anything")
     assert raised.value.__notes__[0].startswith("raised by the check of Changed that a deleted object is missing")
