@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from tests.distributed.fleet import Group, Member, count_sockets, join, ranks_threads
 from tests.loading.reading import OnceLying
-from tests.support import StandInTokenizer, make_config, wait_until
+from tests.support import make_config, wait_until
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
 import tokenloom
@@ -300,19 +300,18 @@ def be_at_different_steps(me: Rank) -> Any:
 class Dataset:
     """Samples that are their position, or nearly."""
 
-    def __init__(self, error: int = 0, size: int = 100) -> None:
+    def __init__(self, error: int = 0) -> None:
         self._error = error
-        self._size = size
 
     def __len__(self) -> int:
-        return self._size
+        return 100
 
     def batch(self, positions: Any) -> dict[str, np.ndarray]:
         return {"tokens": np.asarray(positions)[:, None] + np.arange(4) + self._error}
 
 
 def check_batches(me: Rank, datasets: str) -> None:
-    kinds = {"a": Dataset(), "b": Dataset(error=1), "longer": Dataset(size=101), "-": None}
+    kinds = {"a": Dataset(), "b": Dataset(error=1), "-": None}
     check_same_batches(kinds[datasets[me.rank]])
 
 
@@ -440,25 +439,18 @@ class Watched(tokenloom.GPTDataset):
             cls.me.die()
 
 
-def builder_of(me: Rank, prefixes: list[str], weights: Any, kind: Any, wanted: Any = range(4), **settings: Any) -> Any:
-    settings |= {"random_seed": 3, "sequence_length": 8, "split": "80,20,0", "path_to_cache": os.fspath(me.folder)}
-    config = make_config(None, blend=(prefixes, weights), **settings)
-    return tokenloom.BlendedMegatronDatasetBuilder(kind, [60, 9, 0], lambda: me.rank in wanted, config)
+def builder_of(me: Rank, prefixes: Any, weights: Any, kind: Any, *, wanted: Any = range(4), **changes: Any) -> Any:
+    sizes = changes.pop("sizes", [60, 9, 0])
+    settings = {"random_seed": 3, "sequence_length": 8, "split": "80,20,0", "path_to_cache": os.fspath(me.folder)}
+    config = make_config(None, blend=(prefixes, weights), **settings | changes)
+    return tokenloom.BlendedMegatronDatasetBuilder(kind, sizes, lambda: me.rank in wanted, config)
 
 
 def build_differently(me: Rank, changes: list[dict[str, Any]], prefixes: list[str]) -> list[str]:
     """Builds with settings, or data, of each rank's own; returns what was written."""
-    mine = {"prefixes": prefixes, "sizes": [60, 9, 0], **changes[me.rank]}
-    given, sizes = mine.pop("prefixes"), mine.pop("sizes")
-    settings = {"random_seed": 3, "sequence_length": 8, "split": "80,20,0", "path_to_cache": os.fspath(me.folder)}
-    config = make_config(
-        None,
-        blend=(given, mine.pop("weights", [1.0] * len(given))),
-        tokenizer=StandInTokenizer(vocab_size=mine.pop("vocab_size", 100)),
-        **{**settings, **mine},
-    )
+    mine = {"prefixes": prefixes, "weights": [1.0] * len(prefixes), **changes[me.rank]}
     with Watched.builds_watched(me):
-        tokenloom.BlendedMegatronDatasetBuilder(Watched, sizes, lambda: True, config).build()
+        builder_of(me, kind=Watched, **mine).build()
     return sorted(path.name for path in me.folder.iterdir())
 
 
@@ -479,15 +471,13 @@ def freeze_while_writing(me: Rank, prefixes: list[str]) -> Any:
 
 def build_a_blend(me: Rank, prefixes: list[str], victim: int = -1, breaks: str = "", wanted: Any = (0, 1, 2, 3)) -> Any:
     """Builds a blend as a training job does, twice; returns what tells whether all ranks have the same."""
-    builder = builder_of(
-        me, prefixes, [1.0] * len(prefixes), Watched, wanted, num_dataset_builder_threads=1 + me.rank % 2
-    )
+    settings = {"wanted": wanted, "num_dataset_builder_threads": 1 + me.rank % 2}
+    builder = builder_of(me, prefixes, [1.0] * len(prefixes), Watched, **settings)
     digests = []
     with Watched.builds_watched(me, breaks if me.rank == victim else ""):
         for _ in range(2):
             steps = steps_of(lambda: digests.append(digest_of(builder.build()[0])))
-    if steps != ["checking what is already built"]:
-        raise AssertionError(steps)
+    assert steps == ["checking what is already built"], steps
     assert digests[0] == digests[1]
     return digests[0]
 

@@ -448,13 +448,7 @@ FALLING = "costs must be positive, finite and not decrease with the length"
         (COST, (8, 2, 4, 2), {}, [4], ALONE),
         (HYBRID, (8, 1, 6), {}, [5], "1 sub-samples cannot occupy 6 ranks in groups of powers of two"),
         (HYBRID, (8, 1, 4, 3), {}, [5, 5], "2 sub-samples cannot occupy 4 ranks"),
-        (
-            COST,
-            (8, 1, 2),
-            {"cost_model": FallingCost()},
-            [1, 2],
-            FALLING,
-        ),
+        (COST, (8, 1, 2), {"cost_model": FallingCost()}, [1, 2], FALLING),
         (HYBRID, (8, 1, 2), {"cost_model": FallingCost()}, [1, 2], FALLING),
     ],
 )
