@@ -149,6 +149,7 @@ def die_long_before(me: Rank) -> Any:
 
 def die_at_any_moment(me: Rank, victim: int, delay_seconds: float) -> Any:
     """The victim dies while all build and compare for ever."""
+    agree("the colour", "blue")  # one that dies before it came would be one that never comes
     if me.rank == victim:
         threading.Timer(delay_seconds, me.die).start()
     while True:
