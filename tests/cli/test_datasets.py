@@ -269,8 +269,7 @@ def write_rows(path, rows) -> str:
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
 @pytest.mark.parametrize(
-    ("rows", "expected"),
-    [([(1, 2), (0, 0.5)], [0.5, 2]), ([(1, [1, 2]), (0, [3, 4])], [[3, 4], [1, 2]])],
+    ("rows", "expected"), [([(1, 2), (0, 0.5)], [0.5, 2]), ([(1, [1, 2]), (0, [3, 4])], [[3, 4], [1, 2]])]
 )
 def test_rows_of_documents_become_a_column(capsys, tmp_path, valued, form, rows, expected):
     path = write_rows(tmp_path / f"rows.{form}", rows)

@@ -38,10 +38,7 @@ NAMES = ["a.jsonl", "a.jsonl.gz", "a.parquet", "a.arrow"]
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        (
-            lambda path: path.write_bytes(path.read_bytes() + b"more\n"),
-            r"it grew from \d+ to \d+ bytes\nhint: run",
-        ),
+        (lambda path: path.write_bytes(path.read_bytes() + b"more\n"), r"it grew from \d+ to \d+ bytes\nhint: run"),
         (lambda path: path.write_bytes(path.read_bytes()[:-9]), "it shrank from "),
         (lambda path: os.utime(path, ns=(1, 1)), "it was replaced or modified"),
         (lambda path: path.unlink(), "it no longer exists"),

@@ -23,7 +23,7 @@ _MASKED = "MaskedWordPieceDataset._build_sample_index MaskedWordPieceDataset._cr
 _S3_CLIENT = "close download_file get_object head_object upload_file"
 _MISSING = {
     "core.datasets.blended_megatron_dataset_builder": {
-        "_get_size_per_split_per_dataset": "private: `blending.quota` computes sizes",
+        "_get_size_per_split_per_dataset": "private: `blending.quota` computes sizes"
     },
     "core.datasets.data_schedule": {
         **{f"HybridCPDataLoaderWrapper.{name}": "a step of `__next__`" for name in _STEPS.split()},
@@ -50,7 +50,7 @@ _MISSING = {
     },
     "training.datasets.varlen_dataset": {"_ensure_str_content": "private"},
     "training.datasets.data_samplers": {
-        "HybridCPMegatronPretrainingSampler.get_start_end_idx_global_batch": "`get_start_end_idx` is the hook",
+        "HybridCPMegatronPretrainingSampler.get_start_end_idx_global_batch": "`get_start_end_idx` is the hook"
     },
 }
 """The missing names by module, each with the reason."""

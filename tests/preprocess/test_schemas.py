@@ -45,15 +45,9 @@ BAD_MESSAGES = [
     (["hello"], "message 1: expected an object, found a string"),
     ([USER, {"role": "narrator", "content": "x"}], "message 2: `role` must be one of system, .* got 'narrator'"),
     ([USER, {"role": ["user"], "content": "x"}], r"message 2: `role` must be one of .* got \['user'\]"),
-    (
-        [USER, {"role": "assistant", "content": 7}],
-        r"message 2 \(assistant\): expected a string as content, ",
-    ),
+    ([USER, {"role": "assistant", "content": 7}], r"message 2 \(assistant\): expected a string as content, "),
     ([{"role": "user", "content": [{"type": "image_url"}]}], "parts of type 'text', found 'image_url' at part 1"),
-    (
-        [{"role": "user", "content": "a\ud83d"}],
-        r"message 1 \(user\) is not valid Unicode: lone surrogate U\+D83D",
-    ),
+    ([{"role": "user", "content": "a\ud83d"}], r"message 1 \(user\) is not valid Unicode: lone surrogate U\+D83D"),
     ([ASSISTANT, USER], "message 1: no user turn before the assistant turn"),
     ([SYSTEM, ASSISTANT], "message 2: no user turn before the assistant turn"),
     ([SYSTEM, SYSTEM, USER, ASSISTANT], "message 1: the conversation has no assistant turn to train on"),

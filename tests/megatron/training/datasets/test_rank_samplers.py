@@ -46,10 +46,7 @@ def two_epochs(sharded):
 
 CASES = [
     (lambda: on_both(Ordered, 11, 3, 2, "rank"), [[[3, 4], [7, 8]], [[5, 6], [9, 10]]]),
-    (
-        lambda: on_both(Ordered, 11, 0, 2, "rank", False),
-        [[[0, 1], [4, 5], [8, 9]], [[2, 3], [6, 7], [10]]],
-    ),
+    (lambda: on_both(Ordered, 11, 0, 2, "rank", False), [[[0, 1], [4, 5], [8, 9]], [[2, 3], [6, 7], [10]]]),
     (lambda: on_both(Ordered, 9, 0, 2, "rank", False), [[[0, 1], [4, 5], [8]], [[2, 3], [6, 7], []]]),
     (lambda: list(shortened(Ordered)(8, 0, 2, 0, 2)), [[0], [4]]),
     (
@@ -61,18 +58,12 @@ CASES = [
         [100, 10, 2, 1, 4, True],
     ),
     (lambda: Ordered(100, 10, 2, 1, 2).get_start_end_idx(), (2, 4)),
-    (
-        lambda: on_both(Hybrid, 20, 1, 2, 8, "rank"),
-        [[[1, 2, 5, 6], [9, 10, 13, 14]], [[3, 4, 7, 8], [11, 12, 15, 16]]],
-    ),
+    (lambda: on_both(Hybrid, 20, 1, 2, 8, "rank"), [[[1, 2, 5, 6], [9, 10, 13, 14]], [[3, 4, 7, 8], [11, 12, 15, 16]]]),
     (  # rounded down to a global batch of 8
         lambda: on_both(Hybrid, 20, 0, 2, 10, "rank"),
         [[[0, 1, 4, 5], [8, 9, 12, 13]], [[2, 3, 6, 7], [10, 11, 14, 15]]],
     ),
-    (
-        lambda: on_both(Hybrid, 14, 0, 2, 8, "rank", False),
-        [[[0, 1, 4, 5], [8, 9, 12, 13]], [[2, 3, 6, 7], [10, 11]]],
-    ),
+    (lambda: on_both(Hybrid, 14, 0, 2, 8, "rank", False), [[[0, 1, 4, 5], [8, 9, 12, 13]], [[2, 3, 6, 7], [10, 11]]]),
     (lambda: list(shortened(Hybrid)(16, 0, 2, 8, 1, 2)), [[2, 6], [10, 14]]),
     (
         lambda: attributes(Hybrid(20, 1, 2, 8, 1, 2), "num_micro_batches", "global_batch_size", "data_parallel_size"),
