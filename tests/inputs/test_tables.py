@@ -162,3 +162,47 @@ def test_a_row_of_lists_that_stands_for_too_much_is_a_bad_row(tmp_path):
     [line] = [line for block in parsed for line in block.bad_lines]
     assert line.data.startswith(b'{"text": ["xxxx')
     assert len(line.data) == 1024
+
+
+@pytest.mark.parametrize("cut", [0, 100, -9])
+@pytest.mark.parametrize("stream", [True, False])
+def test_arrow_that_is_cut_is_an_error(tmp_path, cut, stream):
+    path = write_arrow(tmp_path / "a.arrow", [{"text": "x" * 50}] * 100, batch_rows=10, stream=stream)
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(InputError, match=r"`.*a\.arrow`( as Arrow: |: the Arrow stream has no end mark)"):
+        parse_file(path)
+
+
+LIMIT = 64 << 20
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "file"])
+def test_a_decoded_batch_above_the_limit_is_refused(tmp_path, stream):
+    rows = [{"text": "x" * (15 << 20)}] * 5
+    path = write_arrow(tmp_path / "a.arrow", rows, stream=stream, compression="zstd")
+    assert path.stat().st_size < 40_000
+    message = rf"row 1: a record batch takes 7864\d{{4}} bytes, more than {LIMIT}\n.*`memory_bytes`"
+    with pytest.raises(InputError, match=message):
+        parse_file(path, memory_bytes=LIMIT)
+    assert documents(parse_file(path, memory_bytes=2 * LIMIT)) == [["x" * (15 << 20)]] * 5
+
+
+def test_a_damaged_row_group_is_an_error_and_the_ones_before_are_read(tmp_path):
+    texts = [f"text {number} " + "abcdefgh"[number % 8] * 50 for number in range(400)]
+    path = write_parquet(
+        tmp_path / "a.parquet",
+        [{"text": text} for text in texts],
+        row_group_size=100,
+        compression="none",
+        use_dictionary=False,
+        write_page_checksum=True,
+    )
+    data = bytearray(path.read_bytes())
+    data[data.index(b"text 250")] ^= 255
+    path.write_bytes(bytes(data))
+    reader = open_whole(path, keys=["text"], block_bytes=500)
+    blocks = []
+    with pytest.raises(InputError) as caught:
+        blocks.extend(reader.blocks())
+    assert caught.value.message.startswith(f"`{path}` row 201 or later: damaged Parquet data: ")
+    assert sum(len(batch) for block in blocks for batch in block.batches) >= 190

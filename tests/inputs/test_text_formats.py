@@ -1,14 +1,81 @@
 import csv
+import gzip
 import io
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.inputs.corpora import bad, documents, open_whole, parse_file
+from tests.inputs.corpora import COMPRESSIONS, bad, documents, open_whole, parse_file
+from tests.preprocess.corpus import documents_of
+from tests.support import small_shards
 
-from tokenloom.errors import InputError
+from tokenloom.errors import ConfigError, InputError
+from tokenloom.inputs import TEXT_KEY
+from tokenloom.inputs.find import formats_by_name, inspect_input
+from tokenloom.inputs.formats import FORMATS
+from tokenloom.inputs.formats.text import FileBlock
+from tokenloom.inputs.record_format import RecordFormat, SliceReader
 from tokenloom.inputs.records import parse_block, records_of
+from tokenloom.inputs.streams import SliceStream
+from tokenloom.preprocess.settings import BadRecordBudget, CorpusSettings
+from tokenloom.preprocess.text import preprocess_corpus
+from tokenloom.tokenizers.plain import ByteTokenizer
+
+
+def test_a_line_of_text_is_a_document_whatever_it_looks_like(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b'\xef\xbb\xbffirst\n{"text": 1}\r\n\n \t\n\xef\xbb\xbfmark\nnul \0 byte\ncaf\xe9\nlast \xc3\xa9')
+    parsed = parse_file(path, input_format="text-lines")
+    expected = ["first", '{"text": 1}\r', "\ufeffmark", "nul \0 byte", "last é"]
+    assert documents(parsed) == [[text] for text in expected]
+    assert bad(parsed) == [(7, "not UTF-8: byte 0xe9 at column 4")]
+    assert sum(block.num_blank_lines for block in parsed) == 2
+
+
+@pytest.mark.parametrize("input_format", ["jsonl", "text-lines"])
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("block_bytes", [1, 1000])
+def test_lines_of_utf16_are_refused(tmp_path, input_format, encoding, block_bytes):
+    path = tmp_path / "a"
+    path.write_bytes('\ufeff{"text": "a"}\n'.encode(encoding))
+    with pytest.raises(InputError, match=r"`.*/a`: expected UTF-8, found the byte order mark of UTF-16") as caught:
+        parse_file(path, input_format=input_format, block_bytes=block_bytes)
+    assert "iconv" in caught.value.hint
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_file_of_text_is_a_document_as_it_is(tmp_path, suffix):
+    path = tmp_path / f"a.txt{suffix}"
+    path.write_bytes(COMPRESSIONS[suffix]("\ufeffone\r\n\n\0 two\n".encode()))
+    assert documents(parse_file(path, input_format="text-files")) == [["one\r\n\n\0 two\n"]]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"a\ncaf\xe9", "not UTF-8: byte 0xe9 at column 6"),
+        ("text".encode("utf-16"), "not UTF-8: byte 0xff at column 1"),
+        (b"x" * 3000, "longer than 2000 bytes (`max_record_bytes`); only its start is kept"),
+    ],
+)
+def test_a_file_of_text_that_is_none_is_a_bad_record(tmp_path, data, reason):
+    path = tmp_path / "a.txt"
+    path.write_bytes(data)
+    [block] = parse_file(path, input_format="text-files", max_record_bytes=2000)
+    [line] = block.bad_lines
+    assert (line.path, line.unit, line.line, line.reason) == (str(path), "file", 1, reason)
+    assert line.data == data[:1024]
+    assert (block.num_documents, documents([block])) == (0, [])
+
+
+@pytest.mark.parametrize("data", [b"", b" \n\r\n"])
+def test_a_file_of_white_space_is_blank(tmp_path, data):
+    (tmp_path / "a.txt").write_bytes(data)
+    [block] = parse_file(tmp_path / "a.txt", input_format="text-files")
+    assert (block.num_documents, block.num_blank_lines, block.bad_lines) == (0, 1, [])
+
 
 ROWS = 'id,text,url\n1,one,u\n2,"two\nlines, and ""quotes""",u\n3,,u\n'
 TEXTS = [["one"], ['two\nlines, and "quotes"'], [""]]
@@ -135,3 +202,63 @@ def test_what_csv_writes_is_read_back(tmp_path_factory, rows, block_bytes, end):
     for column, keys in enumerate((["text"], ["more"])):
         found = documents(parse_block(block, keys) for block in blocks)
         assert found == [[row[column]] for row in rows]
+
+
+# Texts between lines of `%`, as in files of `fortune`.
+class FortuneReader(SliceReader):
+    def __init__(self, slice_, options):
+        super().__init__(slice_, options)
+        self._stream = SliceStream(slice_, max_window_bytes=options.limits.max_window_bytes)
+
+    @property
+    def position(self):
+        return self._slice.file.num_bytes
+
+    def read_blocks(self):
+        texts = self._stream.read(1 << 30).removeprefix(b"%FORTUNE\n").split(b"%\n")
+        for text in texts if self._slice.file.compression != "none" else texts[self._slice.start : self._slice.stop]:
+            self.num_rows += 1
+            self.num_text_bytes += len(text)
+            yield FileBlock(path=self._slice.file.path, data=text, max_record_bytes=self._limits.max_record_bytes)
+
+    def close(self):
+        self._stream.close()
+
+
+class Fortunes(RecordFormat):
+    title = "Fortunes"
+    suffixes = (".fortune",)
+    magics = (b"%FORTUNE\n",)
+
+    def unit_bytes(self, file):
+        if file.compression != "none":
+            return [file.num_bytes]
+        return [len(text) for text in Path(file.path).read_bytes().split(b"%\n")]
+
+    def check_keys(self, path, keys):
+        if tuple(keys) != (TEXT_KEY,):
+            message = f"`{path}` has texts without names"
+            raise ConfigError(message)
+
+    def open(self, slice_, options):
+        return FortuneReader(slice_, options)
+
+
+def test_a_format_is_added_by_one_object(tmp_path, monkeypatch):
+    monkeypatch.setitem(FORMATS, "fortunes", Fortunes())
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.fortune").write_text("%FORTUNE\none\n%\ntwo\n%\n \n%\nthree\n")
+    (folder / "b.fortune.gz").write_bytes(gzip.compress(b"four\n%\nfive\n"))
+    (folder / "notes.md").write_text("nothing of it")
+    with small_shards():
+        settings = CorpusSettings(shard_bytes=12, bad_records=BadRecordBudget(most=1))
+    summary = preprocess_corpus([folder], tmp_path / "out", ByteTokenizer(), settings, num_processes=1)
+    expected = [[list(f"{text}\n".encode())] for text in ("one", "two", "three", "four", "five")]
+    assert documents_of(tmp_path / "out_text_document") == expected
+    assert summary.num_blank_lines == 1
+    assert summary.num_shards > 1
+    (tmp_path / "nameless").write_text("%FORTUNE\none\n")
+    assert formats_by_name("a.fortune.zst") == ("fortunes",)
+    assert inspect_input(str(tmp_path / "nameless")).format == "fortunes"
+    assert CorpusSettings(input_format="fortunes").input_format == "fortunes"

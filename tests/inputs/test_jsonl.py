@@ -1,11 +1,17 @@
 import json
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.inputs.corpora import bad, documents, json_lines, parse_file
+from tests.preprocess.corpus import byte_level_json, make_sentencepiece, make_tiktoken, make_tokenizer
 
 from tokenloom.inputs.formats.jsonl import JsonLineBlock
-from tokenloom.inputs.records import parse_block
-from tokenloom.inputs.utf8_texts import Utf8Texts
+from tokenloom.inputs.records import parse_block, parse_carefully
+from tokenloom.inputs.utf8_texts import Utf8Texts, utf8_of, utf8_texts
+from tokenloom.tokenizers.engines import GigatokenEngine
+from tokenloom.tokenizers.plain import ByteTokenizer
 
 
 def parse(*lines, keys=("text",), first_line=1):
@@ -138,3 +144,66 @@ def test_keys_lead_into_objects_unless_they_hold_the_dot_themselves(tmp_path):
     path.write_bytes(json_lines([{"meta": {"text": "a"}, "id": "1"}] * 3))
     parsed = parse_file(path, ["meta.text", "id"])
     assert [documents(parsed, number) for number in (0, 1)] == [[["a"]] * 3, [["1"]] * 3]
+
+
+ODD = [
+    r'{"text": "\ud800 alone"}',
+    '{"text": ["one", "two"]}',
+    '{"text": "twice", "text": "last"}',
+    '{"text": "number", "x": NaN}',
+    '{"text": 17}',
+    '{"t\\u0065xt": "key"}',
+    "",
+    "no JSON",
+    '{"text": "deep", "x": ' + "[" * 80 + "]" * 80 + "}",
+]
+
+
+def block(lines):
+    return JsonLineBlock(path="lines", first_record=11, data="\n".join(lines).encode())
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_an_unusual_line_is_read_as_alone_and_leaves_its_neighbours_alone(odd):
+    lines = [json.dumps({"text": f"é {number}" * 100}) for number in range(20)]
+    lines[7] = odd
+    parsed, careful = parse_block(block(lines), ["text"]), parse_carefully(block(lines), ["text"])
+    assert isinstance(parsed.columns[0].texts, Utf8Texts)
+    assert documents([parsed]) == documents([careful])
+    assert bad([parsed]) == bad([careful])
+    assert (parsed.num_blank_lines, parsed.skipped.tolist()) == (careful.num_blank_lines, careful.skipped.tolist())
+
+
+SOME = ["", "né", "字", "", "a 👍 b", "\0", ""]
+lists = st.lists(st.text(max_size=8), max_size=6)
+
+
+@given(texts=lists, start=st.integers(-9, 9) | st.none(), stop=st.integers(-9, 9) | st.none())
+def test_texts_are_those_of_a_list(texts, start, stop):
+    found = utf8_texts(texts)
+    assert (len(found), bool(found)) == (len(texts), bool(texts))
+    assert (list(found), list(reversed(found))) == (texts, texts[::-1])
+    assert [found[index] for index in range(-len(texts), len(texts))] == [*texts, *texts]
+    assert found[start:stop] == texts[start:stop]
+    assert found[start:stop:-2] == texts[start:stop:-2]
+    assert [bytes(data) for data in utf8_of(found)] == list(utf8_of(texts)) == [text.encode() for text in texts]
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: make_tokenizer(byte_level_json()), make_sentencepiece, make_tiktoken, ByteTokenizer]
+)
+def test_every_tokenizer_takes_them(make):
+    tokenizer = make()
+    found, expected = (tokenizer.encode_texts(texts) for texts in (utf8_texts(SOME), SOME))
+    assert found.tokens.tolist() == expected.tokens.tolist()
+    assert found.lengths.tolist() == expected.lengths.tolist()
+
+
+def test_views_into_larger_buffers_are_read_where_they_are():
+    data = np.frombuffer("xx字é--".encode(), dtype=np.uint8)
+    offsets = np.array([5, 0, 3, 5, 7], dtype=np.int64)[1:4]
+    texts = Utf8Texts(content=data[2:7], offsets=offsets)
+    assert list(texts) == ["字", "é"]
+    tokenizer = make_tokenizer(byte_level_json())
+    expected = [*tokenizer.tokenize("字"), *tokenizer.tokenize("é")]
+    assert GigatokenEngine(tokenizer).encode_texts(texts).tokens.tolist() == expected
