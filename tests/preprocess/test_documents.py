@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import hashlib
+from fractions import Fraction
+
+import numpy as np
+import nupunkt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as st_numpy
+from tests.preprocess.corpus import EOD, byte_level_json, documents_of, make_tokenizer, write_lines
+from tokenizers import Tokenizer, processors
+
+from tokenloom.errors import ConfigError, MissingTokenError, TokenizerError
+from tokenloom.inputs.records import Texts
+from tokenloom.preprocess.blocks import DocumentTokens, SentenceSplitter, TemplateTokens, split_texts
+from tokenloom.preprocess.selection import first_occurrences, hash_documents, hash_of_text, split_of
+from tokenloom.preprocess.settings import CorpusSettings
+from tokenloom.preprocess.text import preprocess_corpus, preview_corpus
+from tokenloom.tokenizers.plain import ByteTokenizer, NullTokenizer
+
+BEGIN, END = 90, 91
+POLICIES = [DocumentTokens(), DocumentTokens(eod=END), DocumentTokens(bos=BEGIN), DocumentTokens(bos=BEGIN, eod=END)]
+
+
+def add(policy: DocumentTokens, documents: list[list[list[int]]]) -> tuple[list[list[list[int]]], int]:
+    """Adds the tokens to documents, which are lists of sequences that are not empty, by the arrays of a block."""
+    rows = [row for document in documents for row in document]
+    tokens = np.array([token for row in rows for token in row], dtype=np.uint16)
+    ends = np.cumsum([len(document) for document in documents], dtype=np.int64)
+    lengths = np.array([len(row) for row in rows], dtype=np.int32)
+    before = (tokens.copy(), lengths.copy())
+    made, new_lengths, num_doubled = policy.add(tokens, lengths, ends)
+    assert (tokens == before[0]).all()
+    assert (lengths == before[1]).all()
+    assert (made.dtype, new_lengths.dtype) == (np.uint16, np.int32)
+    cut = [row.tolist() for row in np.split(made, np.cumsum(new_lengths)[:-1])] if len(new_lengths) else []
+    return [cut[stop - len(document) : stop] for document, stop in zip(documents, ends, strict=True)], num_doubled
+
+
+def test_ids_come_from_the_tokenizer_and_doubled_ones_are_counted():
+    documents = [[[BEGIN, 1]], [[2, END]], [[BEGIN], [END]], [[END, 3, BEGIN]], [[4]]]
+    made, num_doubled = add(POLICIES[3], documents)
+    assert num_doubled == 3
+    assert made[:2] == [[[BEGIN, BEGIN, 1, END]], [[BEGIN, 2, END, END]]]
+    assert add(POLICIES[1], documents)[1] == 2
+    assert add(POLICIES[0], documents)[1] == 0
+    assert DocumentTokens.of(ByteTokenizer()) == DocumentTokens()
+    assert DocumentTokens.of(ByteTokenizer(), prepend_bos=True, append_eod=True) == DocumentTokens(bos=257, eod=256)
+    with pytest.raises(MissingTokenError, match="tokenizer `null:5` has no configured or well-known token for `bos`"):
+        DocumentTokens.of(NullTokenizer(5), prepend_bos=True)
+
+
+@given(
+    policy=st.sampled_from(POLICIES),
+    documents=st.lists(st.lists(st.lists(st.sampled_from([1, 2, BEGIN, END]), min_size=1, max_size=4), max_size=3)),
+)
+def test_documents_are_those_made_one_by_one(policy: DocumentTokens, documents: list[list[list[int]]]):
+    expected, num_doubled = [], 0
+    for document in documents:
+        rows = [list(row) for row in document]
+        doubled = bool(rows) and (rows[0][0] == policy.bos or rows[-1][-1] == policy.eod)
+        if rows and policy.bos is not None:
+            rows[0].insert(0, policy.bos)
+        if rows and policy.eod is not None:
+            rows[-1].append(policy.eod)
+        expected.append(rows)
+        num_doubled += doubled
+    assert add(policy, documents) == (expected, num_doubled)
+
+
+def templated(*pieces: str) -> str:
+    """Returns a tokenizer whose template is these pieces, `A` being the text."""
+    backend = Tokenizer.from_str(byte_level_json())
+    names = sorted({*pieces} - {"A"})
+    backend.add_special_tokens(names)
+    single = ["$A" if piece == "A" else piece for piece in pieces]
+    special = [(name, backend.token_to_id(name)) for name in names]
+    backend.post_processor = processors.TemplateProcessing(single=single, special_tokens=special)
+    return backend.to_str()
+
+
+def test_template_of_a_file_is_found_and_others_are_refused():
+    for pieces, sides in (("A", (0, 0)), ("<b> A", (1, 0)), ("A <e>", (0, 1)), ("<b> <c> A <e>", (2, 1))):
+        found = TemplateTokens.of(make_tokenizer(templated(*pieces.split())))
+        assert (len(found.before), len(found.after)) == sides
+    assert TemplateTokens.of(ByteTokenizer()) == TemplateTokens()
+    assert TemplateTokens.of(make_tokenizer(byte_level_json())) == TemplateTokens()
+    with pytest.raises(TokenizerError, match="its template does not add the same special tokens"):
+        TemplateTokens.of(make_tokenizer(templated("A", "<m>", "A")))
+
+
+def test_documents_are_those_of_the_library(tmp_path):
+    tokenizer = make_tokenizer(templated("<b>", "A", "<e>"))
+    texts = ["hello wörld", "", "<b>spelled", f"x{EOD}"]
+    path = write_lines(tmp_path / "in.jsonl", [{"text": text} for text in texts])
+    settings = CorpusSettings(template_tokens=True, append_eod=True)
+    summary = preprocess_corpus(path, tmp_path / "out", tokenizer, settings, num_processes=1, num_workers=1)
+    expected = [[[*tokenizer.backend.encode(text).ids, tokenizer.eod]] for text in texts]
+    assert documents_of(tmp_path / "out_text_document") == expected
+    assert summary.engine.startswith("gigatoken (certificate ")
+    shown = preview_corpus([path], tmp_path / "other", tokenizer, settings, count=1)
+    assert shown.documents[0].num_tokens == len(expected[0][0])
+    assert shown.documents[0].is_exact
+
+
+TEXT = ' He met Dr. Smith at 3.15 p.m. on Monday.\n\nWas it late?  No! "Not at all."\tEnd without a stop\n'
+SENTENCES = ["He met Dr. Smith at 3.15 p.m. on Monday.", "Was it late?", "No!", '"Not at all."', "End without a stop"]
+
+words = st.sampled_from(
+    ["Dr.", "p.m.", "Yes.", "no", "It", "e.g.", "3.14", "U.S.", '"Why?"', "(Ok.)", "...", "!", "x.)"]
+)
+spaces = st.sampled_from([" ", "  ", "\n", "\n\n", "\t", "\u00a0", "\u2028", ""])
+prose = st.lists(st.one_of(words, spaces, st.text(max_size=8)), max_size=40).map("".join)
+
+
+def test_white_space_stays_behind_its_sentence():
+    kept = SentenceSplitter(keep_newlines=True).split(TEXT)
+    assert [sentence.strip() for sentence in kept] == SENTENCES
+    assert kept[:3] == [" He met Dr. Smith at 3.15 p.m. on Monday.\n\n", "Was it late?  ", "No! "]
+    assert kept[-1] == "End without a stop\n"
+
+
+@given(text=prose)
+def test_kept_sentences_are_the_text(text: str):
+    kept = SentenceSplitter(keep_newlines=True).split(text)
+    assert "".join(kept) == text
+    assert "" not in kept
+    plain = SentenceSplitter().split(text)
+    assert plain == [sentence.strip() for sentence in kept if sentence.strip()]
+
+
+@given(text=prose)
+def test_sentences_are_those_of_the_library(text: str):
+    assert SentenceSplitter().split(text) == [each.strip() for each in nupunkt.sent_tokenize(text) if each.strip()]
+
+
+def test_words_without_end_are_split_at_their_ends_only():
+    long = "x.)" * 100_000  # the library alone would take minutes
+    text = f"Before. {long} after it. {'y' * 5000}. Next."
+    kept = SentenceSplitter(keep_newlines=True).split(text)
+    assert "".join(kept) == text
+    assert [sentence[:10] for sentence in kept] == ["Before. ", "x.)x.)x.)x", "yyyyyyyyyy", "Next."]
+
+
+@pytest.mark.parametrize(
+    ("texts", "ends", "expected", "expected_ends"),
+    [
+        (["Rain falls. Snow melts.", "", "E."], None, ["Rain falls.", "Snow melts.", "E."], [2, 2, 3]),
+        (["Fog came. Go.", "e", "", "F."], [0, 2, 3, 4, 4], ["Fog came.", "Go.", "e", "F."], [0, 3, 3, 4, 4]),
+        ([], None, [], []),
+    ],
+)
+def test_texts_of_documents_are_split_one_by_one(texts, ends, expected, expected_ends):
+    ends = None if ends is None else np.array(ends, dtype=np.int64)
+    split = split_texts(Texts(texts=texts, document_ends=ends), SentenceSplitter())
+    assert (split.texts, split.document_ends.tolist()) == (expected, expected_ends)
+
+
+hash_rows = st_numpy.arrays(np.uint64, st.tuples(st.integers(0, 30), st.just(2)))
+few_hashes = st_numpy.arrays(
+    np.uint64, st.tuples(st.integers(0, 12), st.just(2)), elements=st.sampled_from([0, 1, 2**63, 2**64 - 1])
+)
+
+
+def documents(*rows: list[str]) -> Texts:
+    ends = np.cumsum([len(row) for row in rows], dtype=np.int64)
+    return Texts(texts=[text for row in rows for text in row], document_ends=ends)
+
+
+def test_hash_is_that_of_framed_texts():
+    framed = b"".join(
+        number.to_bytes(8, "little") + data for number, data in [(2, b""), (1, b"a"), (3, "é\0".encode()), (0, b"")]
+    )
+    [found] = hash_documents([documents(["a", "é\0"]), documents([])], 1)
+    assert found.astype("<u8").tobytes() == hashlib.blake2b(framed, digest_size=16).digest()
+
+
+def test_boundaries_matter():
+    cut = [["ab"], ["a", "b"], ["", "ab"], ["ab", ""], ["a\0b"], [], [""]]
+    hashes = hash_documents([documents(*cut)], len(cut))
+    assert (hashes.dtype, hashes.shape) == (np.uint64, (7, 2))
+    assert len(np.unique(hashes, axis=0)) == 7
+    keys = hash_documents([documents(["a"], [], ["a"]), documents([], ["a"], ["a"])], 3)
+    assert len(np.unique(keys, axis=0)) == 3
+
+
+def slow_split(row: list[int], seed: int, shares: list[float]) -> int:
+    def mixed(number: int) -> int:
+        number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        number = (number ^ number >> 27) * 0x94D049BB133111EB % 2**64
+        return number ^ number >> 31
+
+    number = mixed(row[0] ^ mixed(seed) ^ row[1])
+    exact = [Fraction(share) for share in shares]
+    for index in range(len(shares)):
+        if number < sum(exact[: index + 1]) / sum(exact) * 2**64 // 1:
+            return index
+    raise AssertionError
+
+
+@given(
+    hashes=hash_rows,
+    seed=st.integers(0, 2**64 - 1),
+    shares=st.lists(st.sampled_from([0, 0.1, 1 / 3, 1, 7, 1e-300, 1e300]), min_size=1, max_size=5).filter(any),
+)
+def test_bounds_are_exact(hashes: np.ndarray, seed: int, shares: list[float]):
+    expected = [slow_split(row, seed, shares) for row in hashes.tolist()]
+    assert split_of(hashes, seed=seed, shares=shares).tolist() == expected
+
+
+@pytest.mark.parametrize("shares", [[], [0, 0], [-1, 2], [float("nan")], [1] * 128])
+def test_shares_that_are_none_are_refused(shares: list):
+    with pytest.raises(ConfigError, match="`shares`: must be 1 to 127 numbers >= 0, not all 0, got"):
+        split_of(np.empty((0, 2), dtype=np.uint64), seed=1, shares=shares)
+
+
+@given(shards=st.lists(few_hashes, max_size=4), memory_bytes=st.sampled_from([192, 700, 2000, 1 << 20]))
+def test_first_occurrences_are_those_seen_first(shards: list[np.ndarray], memory_bytes: int):
+    masks = first_occurrences(shards, memory_bytes=memory_bytes)
+    assert all(mask.dtype == np.bool_ for mask in masks)
+    rows = [tuple(row) for shard in shards for row in shard.tolist()]
+    expected = [row not in rows[:number] for number, row in enumerate(rows)]
+    assert [is_first for mask in masks for is_first in mask.tolist()] == expected
+    assert [len(mask) for mask in masks] == [len(shard) for shard in shards]
+
+
+@given(st.text(max_size=20))
+def test_a_text_is_found_by_the_hash_of_its_document(text: str):
+    [found] = hash_documents([Texts(texts=[text.encode("utf-8", "replace").decode()])], 1)
+    assert (hash_of_text(text) == found).all()
+    assert (hash_of_text(text.encode("utf-8", "replace")) == found).all()
+    assert (hash_of_text(text + "\n") != found).any()
