@@ -1,15 +1,41 @@
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
+import pickle
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from tests.preprocess.corpus import EOD, TIKTOKEN_SPECIALS, byte_level_json, sentencepiece_model, tiktoken_file
+import tiktoken
+from tests.preprocess.corpus import (
+    EOD,
+    TIKTOKEN_SPECIALS,
+    byte_level_json,
+    documents_of,
+    sentencepiece_model,
+    tiktoken_file,
+    write_gpt2,
+    write_lines,
+)
+from tests.support import StandInTokenizer
+from tokenizers import Tokenizer
 
+from tokenloom import load
 from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.indexed.manifests import SpecialToken, TokenizerIdentity, identity_of
-from tokenloom.tokenizers.load import load_tokenizer, local_file, recorded_tokenizer
+from tokenloom.megatron.installation import reference_version
+from tokenloom.preprocess.settings import CorpusSettings
+from tokenloom.preprocess.text import preprocess_corpus
+from tokenloom.tokenizers.kinds import KINDS, TokenizerKind, TokenizerOptions
+from tokenloom.tokenizers.load import as_tokenizer, load_tokenizer, local_file, recorded_tokenizer
+from tokenloom.tokenizers.reference_types import TYPES, ReferenceTokenizerOptions, load_reference_tokenizer
+from tokenloom.tokenizers.text_tokenizer import Encoded, TokenRoles, joined, require_known_ids, well_known_roles
+from tokenloom.tokenizers.tiktoken_ranks import REFERENCE_PATTERNS, TiktokenTokenizer
 
 FILES = {
     "tokenizer.json": lambda: byte_level_json().encode(),
@@ -160,3 +186,302 @@ def test_a_changed_or_missing_tokenizer_of_a_manifest_is_an_error(made_by, tmp_p
     nameless = TokenizerIdentity(kind="Mine", sha256=None, path=None, vocab_size=9)
     with pytest.raises(TokenizerError, match="the manifest of `corpus` does not record the path"):
         recorded_tokenizer(nameless, prefix="corpus")
+
+
+TEXT = "def main():\n    return '漢字'"
+
+
+class PreTrainedTokenizerFast:
+    __module__ = "transformers.tokenization_utils_tokenizers"
+
+    def __init__(self, backend: Any, *, name_or_path: str = "") -> None:
+        self.backend_tokenizer = backend
+        self.name_or_path = name_or_path
+        self.special_tokens_map = {"eos_token": EOD, "pad_token": "<|pad|>"}
+        self.chat_template = "{{ messages }}"
+
+
+class PreTrainedTokenizer:
+    __module__ = "transformers.tokenization_python"
+
+
+@pytest.fixture
+def json_file(tmp_path: Path) -> Path:
+    path = tmp_path / "tokenizer.json"
+    Tokenizer.from_str(byte_level_json()).save(str(path))
+    return path
+
+
+def test_a_tokenizer_of_the_library_is_that_of_the_file_it_writes(json_file):
+    expected = load_tokenizer(json_file)
+    backend = Tokenizer.from_file(str(json_file))
+    backend.enable_truncation(2)
+    found = load_tokenizer(backend, eod_token="<|pad|>")
+    assert found.tokenize(TEXT) == expected.tokenize(TEXT)
+    assert (found.path, found.eod) == ("<Tokenizer>", expected.tokenize("<|pad|>")[0])
+    assert load_tokenizer(Tokenizer.from_file(str(json_file))).sha256 == expected.sha256
+    assert pickle.loads(pickle.dumps(found)).tokenize(TEXT) == expected.tokenize(TEXT)
+
+
+def test_a_fast_tokenizer_brings_its_special_tokens_and_is_its_file(json_file, tmp_path):
+    found = load_tokenizer(PreTrainedTokenizerFast(Tokenizer.from_file(str(json_file))))
+    assert found.special_tokens_dict == {"eos_token": 0, "pad_token": 1}
+    assert (found.eod, found.pad, found.path) == (0, 1, "<PreTrainedTokenizerFast>")
+    assert found.config["chat_template"] == "{{ messages }}"
+    path = tmp_path / "tokenizer.json"
+    path.write_text(byte_level_json())  # on one line, unlike the library
+    expected = load_tokenizer(tmp_path)
+    found = load_tokenizer(PreTrainedTokenizerFast(Tokenizer.from_file(str(path)), name_or_path=str(tmp_path)))
+    assert (found.path, found.sha256, found.knows_its_file) == (str(path), expected.sha256, True)
+    changed = Tokenizer.from_file(str(path))
+    changed.add_tokens(["brandnew"])
+    other = load_tokenizer(PreTrainedTokenizerFast(changed, name_or_path=str(tmp_path)))
+    assert (other.path, other.sha256 == expected.sha256, other.knows_its_file) == (str(tmp_path), False, False)
+
+
+def test_a_slow_tokenizer_is_refused():
+    message = "PreTrainedTokenizer is a slow tokenizer of .*, without a `tokenizer.json`\nhint: load the fast tokenizer"
+    with pytest.raises(TokenizerError, match=message):
+        load_tokenizer(PreTrainedTokenizer())
+
+
+def test_an_encoding_of_tiktoken_is_that_of_its_file(tmp_path):
+    path = tmp_path / "ours.tiktoken"
+    path.write_bytes(tiktoken_file())
+    expected = load_tokenizer(path, pattern="cl100k", special_tokens={EOD: 5000})
+    encoding = tiktoken.Encoding(
+        "ours", pat_str=expected.pattern, mergeable_ranks=expected.backend._mergeable_ranks, special_tokens={EOD: 5000}
+    )
+    found = load_tokenizer(encoding)
+    assert (found.path, found.sha256, found.eod) == ("ours", expected.sha256, 5000)
+    assert found.tokenize(TEXT) == expected.tokenize(TEXT)
+
+
+def test_one_of_ours_is_returned_as_it_is(json_file):
+    tokenizer = load_tokenizer(json_file)
+    assert load_tokenizer(tokenizer) is tokenizer
+    assert load_tokenizer(plain := load_tokenizer("byte")) is plain
+    with pytest.raises(ConfigError, match="`eod_token`: has no effect on a loaded tokenizer, got 'x'"):
+        load_tokenizer(tokenizer, eod_token="x")
+
+
+def test_an_object_reads_what_its_file_has_made(json_file, tmp_path):
+    (tmp_path / "corpus.jsonl").write_text('{"text": "def main"}\n' * 20)
+    json_file.write_text(byte_level_json())  # which is not what the library writes, so fingerprints differ
+    preprocess_corpus(tmp_path / "corpus.jsonl", tmp_path / "corpus", load_tokenizer(json_file), num_processes=1)
+    prefix = str(tmp_path / "corpus_text_document")
+    backend = Tokenizer.from_file(str(json_file))
+    assert len(load(prefix, sequence_length=8, tokenizer=backend)) > 0
+    few = Tokenizer.from_str(byte_level_json())
+    few.add_special_tokens(["x"])
+    assert len(load(prefix, sequence_length=8, tokenizer=few)) > 0
+    narrow = load_tokenizer("null:40")
+    with pytest.raises(TokenizerError, match="expected the tokenizer that made the data"):
+        load(prefix, sequence_length=8, tokenizer=narrow)
+
+
+def test_settings_take_all_of_them(json_file):
+    stand_in = StandInTokenizer()
+    assert as_tokenizer(None) is None
+    assert as_tokenizer(stand_in) is stand_in
+    assert (
+        as_tokenizer(str(json_file)).sha256 == as_tokenizer(json_file).sha256 == as_tokenizer(json_file.parent).sha256
+    )
+    assert as_tokenizer(Tokenizer.from_file(str(json_file))).sha256 == as_tokenizer(json_file).sha256
+
+
+@pytest.mark.parametrize("given", [5, 1.5, True, b"x", ["tokenizer.json"], {}, StandInTokenizer])
+def test_what_is_no_tokenizer_is_refused(given):
+    with pytest.raises(ConfigError) as caught:
+        as_tokenizer(given)
+    assert caught.value.message == f"`tokenizer`: must be a tokenizer, got {given!r}"
+    with pytest.raises(ConfigError, match='hint: give a path, a name such as "gpt2", or an object of `tokenizers`'):
+        load_tokenizer(given)
+
+
+class WordTokenizer(TokenRoles):
+    kind = "words"
+    engine_name = "words"
+
+    def __init__(self, path: str, data: bytes, options: TokenizerOptions) -> None:
+        self.words = data.decode().split()
+        self.vocab_size = len(self.words)
+        self.ids = {word: number for number, word in enumerate(self.words)}
+        roles = well_known_roles(path, self.ids, eod=options.eod_token, bos=options.bos_token)
+        super().__init__(path, hashlib.sha256(data).hexdigest(), roles)
+
+    def tokenize(self, text: str) -> list[int]:
+        return [self.ids[word] for word in text.split()]
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        return " ".join(self.words[number] for number in require_known_ids(self.path, ids, self.vocab_size))
+
+    def tokens_to_ids(self, tokens: Sequence[str]) -> list[int | None]:
+        return [self.ids.get(token) for token in tokens]
+
+    def encode_texts(self, texts: Sequence[str]) -> Encoded:
+        return joined([np.array(self.tokenize(text), dtype=np.int64) for text in texts], np.int64)
+
+
+WORDS = TokenizerKind(called="a `.words`", suffixes=(".words",), load=WordTokenizer)
+
+
+def test_a_kind_is_added_by_one_object(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setitem(KINDS, "words", WORDS)
+    folder = tmp_path
+    (folder / "list.words").write_text("to be or not <eos>")
+    tokenizer = load_tokenizer(folder)
+    assert (tokenizer.kind, tokenizer.vocab_size, tokenizer.eod) == ("words", 5, 4)
+    write_lines(folder / "in.jsonl", [{"text": "to be or not to be"}, {"text": "be"}])
+    settings = CorpusSettings(append_eod=True)
+    summary = preprocess_corpus([folder / "in.jsonl"], folder / "out", tokenizer, settings, num_processes=1)
+    assert documents_of(folder / "out_text_document") == [[[0, 1, 2, 3, 0, 1, 4]], [[1, 4]]]
+    assert summary.engine == "words"
+    with pytest.raises(
+        TokenizerError, match=r"a `\.tiktoken`, .*, a `vocab\.txt` or a `\.words`, or of a folder with one"
+    ):
+        load_tokenizer(folder / "absent")
+    with pytest.raises(ConfigError, match=r"`special_tokens`: not supported by .* of kind 'words'"):
+        load_tokenizer(folder / "list.words", pattern="r50k")
+    assert load_tokenizer(folder / "list.words", kind="words", eod_token="not").eod == 3
+
+
+ROLES = ["<unk>", "<s>", "</s>", "<mask>", "<pad>", "<cls>", "<sep>"]
+PEER_TEXTS = ["Hello  world's\n\nÄpfel 12", "", " a", "naïve 中文 x</s>y"]
+
+
+@pytest.fixture
+def reference_files(tmp_path: Path) -> dict[str, str]:
+    tokens = [bytes([number]) for number in range(256)] + [b"He", b"llo", b"lo", b"Hello", "中".encode()[:2]]
+    rows = [
+        {"rank": rank, "token_bytes": base64.b64encode(token).decode(), "token_str": token.decode(errors="replace")}
+        for rank, token in enumerate(tokens)
+    ]
+    contents = {
+        "tokenizer.json": byte_level_json().encode(),
+        "words.model": sentencepiece_model(),
+        "tokens.json": json.dumps(rows).encode(),
+        "vocab.txt": "\n".join([*("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), "a", "##b", "É"]).encode(),
+        "bad.json": b'[{"rank": 1}]',
+        "unranked.json": json.dumps(rows[1:]).encode(),
+    }
+    for name, data in contents.items():
+        (tmp_path / name).write_bytes(data)
+    vocabulary, merges = write_gpt2(tmp_path)
+    return {"vocab.json": vocabulary, "merges.txt": merges} | {name: str(tmp_path / name) for name in contents}
+
+
+def options(name, **more):
+    return ReferenceTokenizerOptions(tokenizer_type=name, **more)
+
+
+def test_types_are_loaded_from_their_files(reference_files):
+    gpt2 = {"vocab_file": reference_files["vocab.json"], "merge_file": reference_files["merges.txt"]}
+    pieces = {"vocab_file": reference_files["vocab.txt"]}
+    tokens = {"tokenizer_model": reference_files["tokens.json"], "vocab_size": 270, "tiktoken_num_special_tokens": 9}
+    cases = [
+        ("GPT2BPETokenizer", gpt2, 1000, 0),
+        ("GPT2BPE", gpt2 | {"special_tokens": ("<x>",)}, 1001, 0),
+        ("HuggingFaceTokenizer", {"tokenizer_model": reference_files["tokenizer.json"]}, 1000, 0),
+        ("SentencePieceTokenizer", {"tokenizer_model": reference_files["words.model"]}, None, 2),
+        ("GPTSentencePieceTokenizer", {"tokenizer_model": reference_files["words.model"]}, None, 2),
+        ("Llama2Tokenizer", {"tokenizer_model": reference_files["words.model"]}, None, 2),
+        ("TikTokenizer", tokens, 270, 2),
+        ("BertWordPieceLowerCase", pieces, 8, 3),
+        ("BertWordPieceCase", pieces, 108, 3),
+        ("NullTokenizer", {"vocab_size": 50}, 50, 49),
+    ]
+    assert {name for name, *_ in cases} == {*TYPES}
+    for name, more, vocab_size, eod in cases:
+        tokenizer = load_reference_tokenizer(options(name, **more))
+        assert tokenizer.vocab_size == vocab_size or vocab_size is None, name
+        assert tokenizer.eod == eod, name
+    assert load_reference_tokenizer(options("BertWordPieceCase", **pieces)).tokenize("É<extra_id_1>") == [7, 9]
+    assert load_reference_tokenizer(options("BertWordPieceLowerCase", **pieces)).tokenize("Ab") == [5, 6]
+
+
+def test_null_has_the_end_of_either_version():
+    given = options("NullTokenizer", vocab_size=50)
+    newer, older = (load_reference_tokenizer(given, null_has_own_eod=own) for own in (False, True))
+    assert (newer.vocab_size, newer.eod, older.vocab_size, older.eod) == (50, 49, 51, 50)
+    with pytest.raises(ConfigError, match="must be the last id, 49, got 3"):
+        load_reference_tokenizer(options("NullTokenizer", vocab_size=50, null_tokenizer_eod_id=3))
+
+
+def test_arguments_of_every_version_are_read():
+    newer = {"tokenizer_type": "X", "special_tokens": ["a"], "tiktoken_pattern": None, "other": 1}
+    older = {"tokenizer_type": "X", "tokenizer_special_tokens": ["a"], "tiktoken_num_special_tokens": 1000}
+    expected = options("X", special_tokens=("a",))
+    assert ReferenceTokenizerOptions.of(newer) == ReferenceTokenizerOptions.of(older) == expected
+    kept = {"tokenizer_type": "X", "tokenizer_sentencepiece_ignore_extra_whitespaces": False}
+    assert not ReferenceTokenizerOptions.of(kept).sentencepiece_ignores_white_space
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "words"),
+    [
+        ("T5Tokenizer", {}, "must be one of GPT2BPETokenizer, GPT2BPE"),
+        ("SFTTokenizer", {}, "cannot preprocess text"),
+        ("GPT2BPETokenizer", {"vocab_file": "a"}, "--tokenizer-type GPT2BPETokenizer needs --merge-file"),
+        ("GPT2BPE", {}, "needs --vocab-file and --merge-file"),
+        ("HuggingFaceTokenizer", {"tokenizer_model": "a", "vocab_file": "b"}, "does not read --vocab-file"),
+        ("Llama2Tokenizer", {"tokenizer_model": "a", "special_tokens": ("b",)}, "cannot be added"),
+        ("SentencePieceTokenizer", {"tokenizer_model": "a", "sentencepiece_ignores_white_space": False}, "white space"),
+        ("NullTokenizer", {}, "needs --vocab-size"),
+        ("NullTokenizer", {"vocab_size": 5, "tokenizer_model": "a"}, "does not read --tokenizer-model"),
+        ("TikTokenizer", {"tokenizer_model": "a", "tiktoken_pattern": "v3"}, "v1 or v2"),
+        ("TikTokenizer", {"tokenizer_model": "a", "special_tokens": ("<unk>",)}, "lack <s>, </s>"),
+        ("TikTokenizer", {"tokenizer_model": "a", "tiktoken_num_special_tokens": 3}, "got 7, 3 and 131072"),
+    ],
+)
+def test_wrong_options_of_the_reference(name, more, words):
+    with pytest.raises(ConfigError, match=words):
+        load_reference_tokenizer(options(name, **more))
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        ("bad.json", "is not a list of tokens"),
+        ("unranked.json", "ranks are not 0"),
+        ("tokens.json", "has 261 tokens, expected at least 130072"),
+        ("vocab.txt", "is not a list"),
+    ],
+)
+def test_lists_for_tiktoken_that_are_none_are_refused(reference_files, file, words):
+    with pytest.raises(TokenizerError, match=words):
+        load_reference_tokenizer(options("TikTokenizer", tokenizer_model=reference_files[file]))
+
+
+@pytest.mark.slow
+@pytest.mark.peer
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("pattern", ["v1", "v2"])
+def test_tiktoken_gives_the_references_ids(reference_files, pattern):
+    from megatron.core.tokenizers.text.libraries.tiktoken_tokenizer import TikTokenTokenizer
+
+    theirs = TikTokenTokenizer(reference_files["tokens.json"], num_special_tokens=9, pattern=pattern, vocab_size=265)
+    more = {"tiktoken_pattern": pattern, "tiktoken_num_special_tokens": 9, "vocab_size": 265}
+    ours = load_reference_tokenizer(options("TikTokenizer", tokenizer_model=reference_files["tokens.json"], **more))
+    assert isinstance(ours, TiktokenTokenizer)
+    assert ours.pattern == REFERENCE_PATTERNS[pattern]
+    assert [ours.tokenize(text) for text in PEER_TEXTS] == [list(theirs.text_to_ids(text)) for text in PEER_TEXTS]
+    assert (ours.vocab_size, ours.eod, ours.bos, ours.pad) == (265, theirs.eod, theirs.bos_id, theirs.pad_id)
+
+
+@pytest.mark.slow
+@pytest.mark.peer
+@pytest.mark.filterwarnings("ignore")
+def test_other_types_give_the_references_ids(reference_files):
+    from megatron.core.tokenizers.text.libraries.null_tokenizer import NullTokenizer
+    from megatron.core.tokenizers.text.libraries.sentencepiece_tokenizer import SentencePieceTokenizer
+
+    theirs = SentencePieceTokenizer(reference_files["words.model"])
+    ours = load_reference_tokenizer(options("SentencePieceTokenizer", tokenizer_model=reference_files["words.model"]))
+    assert [ours.tokenize(text) for text in PEER_TEXTS] == [theirs.text_to_ids(text) for text in PEER_TEXTS]
+    assert (ours.vocab_size, ours.eod) == (theirs.vocab_size, theirs.eos_id)
+    is_old = reference_version() < (0, 17)
+    null = load_reference_tokenizer(options("NullTokenizer", vocab_size=50), null_has_own_eod=is_old)
+    their_null = NullTokenizer(50)
+    assert null.tokenize("1 49") == their_null.text_to_ids("1 49")
+    assert (null.vocab_size, null.eod) == (their_null.vocab_size, their_null.eod)
