@@ -1,4 +1,4 @@
-"""`tokenloom.megatron.args`."""
+"""`tokenloom.megatron.args`, and the data settings of a run from the arguments of a Megatron run."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from tokenloom.megatron.core.datasets.bert_dataset import BERTMaskedWordPieceDat
 from tokenloom.megatron.core.datasets.gpt_dataset import GPTDatasetConfig
 from tokenloom.megatron.core.datasets.multimodal_dataset import MultimodalDatasetConfig
 from tokenloom.megatron.core.datasets.t5_dataset import T5MaskedWordPieceDatasetConfig
+from tokenloom.megatron.run_arguments import parse_arguments, read_arguments, take_arguments
 from tokenloom.megatron.training.datasets.fim_dataset import GPTFIMDatasetConfig
 
 DATA = {"data_path": ["0.3", "a", "0.7", "b"], "split": "98,1,1"}
@@ -314,3 +315,46 @@ def test_step_schedules(text, seq_length, sizes):
 def test_wrong_step_schedules(text, words):
     with pytest.raises(ConfigError, match=words):
         step_batch_size_schedule(text)
+
+
+def test_steps_need_a_batch_size():
+    assert take_arguments({"train-iters": ["10"], "global-batch-size": ["3"]}).samples == 30
+    assert take_arguments({"train-samples": ["7"]}).samples == 7
+    assert [name for name, _ in take_arguments({"train-iters": ["10"]}).not_taken] == ["train-iters"]
+    ramped = take_arguments({"train-iters": ["10"], "global-batch-size": ["3"], "rampup-batch-size": ["1", "1", "9"]})
+    assert [name for name, _ in ramped.not_taken] == ["train-iters", "rampup-batch-size"]
+
+
+SCRIPT = r"""
+#!/bin/bash
+# pretrain
+SEQ_LENGTH=4096
+DATA_PATH="0.8 web_text_document 0.2 code_text_document"
+export SEED=42
+DATA_ARGS=(
+    --data-path $DATA_PATH   # the blend
+    # --split 1,0,0
+    --seq-length "${SEQ_LENGTH}"
+)
+torchrun pretrain_gpt.py ${DATA_ARGS[@]} --seed=$SEED \
+    --train-iters 100 --bf16 --tokenizer-model "$HOME/tokenizer.json"
+"""
+
+
+def test_a_shell_script():
+    found = parse_arguments(SCRIPT, where="`train.sh`")
+    assert found["data-path"] == ["0.8", "web_text_document", "0.2", "code_text_document"]
+    assert found["seq-length"] == ["4096"]
+    assert (found["seed"], found["train-iters"], found["bf16"]) == (["42"], ["100"], [])
+    assert "split" not in found
+    with pytest.raises(ConfigError, match=r"`--tokenizer-model`: the file does not define the variable in '\$HOME/tok"):
+        take_arguments(found)
+
+
+def test_unreadable_files(tmp_path):
+    path = tmp_path / "args"
+    path.write_text("--seed 1\n--data-path 'web\n")
+    with pytest.raises(ConfigError, match="args`: cannot split the line"):
+        read_arguments(str(path))
+    with pytest.raises(ConfigError, match="cannot read"):
+        read_arguments(str(tmp_path / "none"))

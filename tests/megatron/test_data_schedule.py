@@ -1,4 +1,4 @@
-"""`tokenloom.megatron.core.datasets.data_schedule`: a training loop's calls, and schedulers as programs write them."""
+"""Packing schedulers of `tokenloom.megatron.core.datasets`: a training loop's calls, their steps, custom schedulers."""
 
 from __future__ import annotations
 
@@ -7,21 +7,31 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from tests.megatron.core.datasets.packed_samples import sample
 
 from tokenloom import packing
-from tokenloom.errors import ConfigError
+from tokenloom.errors import ConfigError, InputError
 from tokenloom.megatron.core.datasets import data_schedule, data_schedule_utils
+from tokenloom.megatron.core.datasets import data_schedule_utils as utils
 from tokenloom.megatron.core.datasets.data_schedule import (
+    BalancedCPScheduler,
     BasePackingScheduler,
     DefaultDynamicCPScheduler,
     DpBalancedScheduler,
+    HybridCPDataLoaderWrapper,
     PackingSchedulerEnum,
     get_batch_on_this_rank_for_sequence_packing,
     scheduler_map,
     wrap_data_iterator,
 )
 from tokenloom.packing.groups import ProcessGroups
+
+
+def sample(*tokens, padded=None, **more):
+    size = len(tokens) if padded is None else padded
+    row = torch.nn.functional.pad(torch.tensor(tokens), (0, size - len(tokens)), value=99)
+    lengths = {"original_seq_len": torch.tensor([len(tokens)]), "padded_seq_len": torch.tensor([size])}
+    return {"tokens": row, "labels": row + 1, "loss_mask": torch.ones(size), "position_ids": row * 0, **lengths, **more}
+
 
 ALONE = ProcessGroups()
 
@@ -171,3 +181,122 @@ def test_groups_are_those_of_megatrons_parallel_state():
     finally:
         state.destroy_model_parallel()
         dist.destroy_process_group()
+
+
+def test_the_steps_one_by_one():
+    packed = {name: value for name, value in sample(1, 2, 3, 4, 5).items() if not name.endswith("len")}
+    packed |= {"tokens": packed["tokens"].view(1, -1), "cu_seqlens": torch.tensor([[0, 3, 5, 5]])}
+    batch, pairs, ids, offsets, lengths = utils.get_batch_and_global_seqlens(iter([[packed]]), 1, None)
+    assert (pairs, ids.tolist(), offsets.tolist(), lengths) == ([(0, 3), (1, 2)], [0, 1], [0, 2], [3, 2])
+    assert (ids.dtype, offsets.dtype) == (torch.int32, torch.int32)
+    items = iter([sample(1, 2, padded=4), [sample(3)]])
+    batch, pairs, ids, offsets, lengths = utils.get_batch_and_global_seqlens(items, 2, None)
+    plan = [[[1, 0]]]
+    for groups in ((None, None, None, 1), (None, None)):  # as the reference calls it, and its development branch
+        mine = utils.reroute_samples_to_dcp_ranks(batch, ids, pairs, plan, offsets, *groups)
+        assert {number: one["tokens"].tolist() for number, one in mine.items()} == {0: [1, 2], 1: [3]}
+    packs = utils.build_packed_microbatches([[mine[1], mine[0]]], "cpu")
+    (dynamic,) = utils.build_packed_microbatches(mine, plan, 0, "cpu", True)
+    assert dynamic.pop("local_cp_size") == 1
+    for pack in (packs[0], dynamic):
+        assert {name: value.tolist() for name, value in pack.items()} == {
+            "tokens": [3, 1, 2, 0, 0],
+            "labels": [4, 2, 3, 0, 0],
+            "loss_mask": [1, 1, 1, 0, 0],
+            "position_ids": [0] * 5,
+            "cu_seqlens_padded": [0, 1, 5],
+            "max_seqlen": 4,
+            "cu_seqlens": [0, 1, 3],
+        }
+        assert {pack[name].dtype for name in ("cu_seqlens", "cu_seqlens_padded", "max_seqlen")} == {torch.int32}
+    assert utils.broadcast_to_pp_group(packs, 1, 5.0, 17.0, None, "cpu") == (packs, 1, 5.0, 17.0)
+    assert utils.broadcast_scalars([1, 5.0], None, "cpu") == [1, 5.0]
+    one, two = (SimpleNamespace(virtual_pipeline_model_parallel_size=count) for count in (None, 2))
+    iterators = [
+        utils.create_data_iterator(packs, None, None, one),
+        *utils.create_data_iterator(packs, None, None, two),
+    ]
+    assert all("tokens" in next(iterator) for iterator in iterators)
+
+
+def test_partitioned_indices():
+    assert utils.get_thd_partitioned_indices(torch.tensor([0, 4, 8]), 8, 2, 1).dtype == torch.int32
+    with pytest.raises(AssertionError, match="`cu_seqlens`: must end at 7 tokens, got 8"):
+        utils.get_thd_partitioned_indices(torch.tensor([0, 4, 8]), 7, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        ([5], "must be a mapping of tensors, or a list of mappings, got int"),
+        ([[sample(1), {"tokens": torch.ones(2)}]], "missing in item 0 of the data iterator, which has tokens"),
+        ([{**sample(1), "tokens": torch.ones(2, 2)}], r"`tokens` of item 0 .* must be a vector, got shape \[2, 2\]"),
+    ],
+)
+def test_invalid_samples(items, message):
+    with pytest.raises(InputError, match=message):
+        utils.get_batch_and_global_seqlens(iter(items), len(items), None)
+
+
+def test_a_tensor_of_another_length():
+    batch, pairs, ids, offsets, _ = utils.get_batch_and_global_seqlens(iter([sample(1, 2)]), 1, None)
+    batch[0]["labels"] = torch.ones(1)
+    with pytest.raises(InputError, match="has 2 tokens and 1 elements of `labels`"):
+        utils.reroute_samples_to_dcp_ranks(batch, ids, pairs, [[[0]]], offsets, None, None)
+    with pytest.raises(StopIteration):
+        utils.get_batch_and_global_seqlens(iter([]), 1, None)
+
+
+CONFIG = SimpleNamespace(max_seqlen_per_dp_cp_rank=8)
+
+
+def packed(*lengths, first=0):
+    bounds = [sum(lengths[:count]) for count in range(len(lengths) + 1)]
+    tokens = torch.arange(first, first + bounds[-1])
+    return {
+        "tokens": tokens,
+        "labels": tokens + 1,
+        "loss_mask": torch.ones(len(tokens)),
+        "position_ids": tokens * 0,
+        "cu_seqlens": torch.tensor([*bounds, bounds[-1]]),  # Megatron's datasets repeat the last boundary
+        "max_seqlen": torch.tensor(max(lengths)),
+        "dataset_id": torch.tensor(3),
+    }
+
+
+def test_items_are_this_ranks_samples_and_the_plan(monkeypatch):
+    monkeypatch.delitem(__import__("sys").modules, "megatron.core", raising=False)
+    wrapper = HybridCPDataLoaderWrapper(iter([[packed(3, 8), packed(2, first=50)]]), CONFIG, ProcessGroups())
+    samples, groups = next(iter(wrapper))
+    assert sorted(number for row in groups for number in row[0]) == [0, 1, 2]
+    assert [sample_lists(samples)[k]["tokens"] for k in range(3)] == [[0, 1, 2], [*range(3, 11)], [50, 51]]
+    assert set(samples[0]) == {"tokens", "labels", "loss_mask", "position_ids"}
+    with pytest.raises(StopIteration):
+        next(wrapper)
+    assert next(HybridCPDataLoaderWrapper(None, CONFIG, ProcessGroups())) == (None, None)
+    lengths, ids = BalancedCPScheduler(8, None).get_groups_and_subsamples([(0, 3), (1, 8)])
+    assert sorted(zip(lengths, ids, strict=True)) == [([[3]], [[0]]), ([[8]], [[1]])]
+
+
+@pytest.mark.peer
+def test_items_equal_megatrons_on_one_rank(monkeypatch, rng):
+    dist = torch.distributed
+    theirs = pytest.importorskip("megatron.core.datasets.data_schedule").HybridCPDataLoaderWrapper
+    monkeypatch.setattr(torch.Tensor, "cuda", lambda self: self)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: "cpu")
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        world = dist.group.WORLD
+        groups = SimpleNamespace(dp=world, tp=world, dp_cp=world, cp=world, pp=world)
+        items = [[packed(*rng.integers(1, 9, size=5).tolist()) for _ in range(4)] for _ in range(3)]
+        plain = [[{k: v for k, v in one.items() if k != "dataset_id"} for one in item] for item in items]
+        expected = theirs(iter(plain), CONFIG, groups)
+        for actual in HybridCPDataLoaderWrapper(iter(items), CONFIG, groups):
+            (samples, plan), (their_samples, their_plan) = actual, next(expected)
+            assert (plan, sample_lists(samples)) == (their_plan, sample_lists(their_samples))
+    finally:
+        dist.destroy_process_group()
+
+
+def sample_lists(samples):
+    return {number: {name: value.tolist() for name, value in sample.items()} for number, sample in samples.items()}

@@ -1,4 +1,4 @@
-"""`tokenloom.megatron.core.datasets.helpers_cpp`: equal to Megatron's compiled helpers, bit for bit."""
+"""Functions of `tokenloom.megatron.core.datasets`, equal to Megatron's bit for bit, and its class of tokenizers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from tokenloom.errors import ConfigError
-from tokenloom.megatron.core.datasets import helpers
+from tokenloom.megatron.core.datasets import helpers, utils
 from tokenloom.megatron.core.datasets import helpers_cpp as ours
+from tokenloom.megatron.core.datasets import megatron_tokenizer as tokenizer_module
 
 
 def filled(size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -111,3 +112,61 @@ def test_mappings_equal_megatrons(theirs, rng):
             expected, actual = (getattr(module, name)(*arguments) for module in (theirs, ours))
             assert actual.dtype == expected.dtype
             np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize("weights", [[0.1, 0.2, 0.3], (1e-300, 5.0), [0.0, 2]])
+def test_weights_are_divided_by_their_sum(weights):
+    assert utils.normalize(weights) == [weight / sum(weights) for weight in weights]
+
+
+BLENDS = [
+    None,
+    ["a"],
+    ["a", "b"],
+    ["a", "b", "c"],
+    ["30", " a ", "70", "b"],
+    ["0", "a", "1e-3", "b"],
+    [0.3, "a", 0.7, "b"],
+    ["-1", "a", "2", "b"],
+]
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("blend", BLENDS, ids=repr)
+def test_lists_of_blends_equal_megatrons(blend):
+    theirs = pytest.importorskip("megatron.core.datasets.utils")
+    assert utils.get_blend_from_list(blend) == theirs.get_blend_from_list(blend)
+
+
+def test_some_entries_are_no_weights():
+    with pytest.raises(ConfigError, match="must be alternating weights and prefixes"):
+        utils.get_blend_from_list(["1", "a", "x", "b"])
+    assert utils.get_blend_from_list([["1", "a"], ["0.5", "b"]]) == (["a", "b"], [1.0, 0.5])
+
+
+WRITTEN = {"tokenize": lambda self, text: [1], "vocab": {}, "inv_vocab": {}, "vocab_size": 2}
+
+
+@pytest.mark.peer
+def test_a_custom_tokenizer_is_described_as_in_megatron():
+    theirs = pytest.importorskip("megatron.core.datasets.megatron_tokenizer")
+    made = [
+        type("Mine", (module.MegatronLegacyTokenizer,), WRITTEN)("a.json", "b.txt", extra=3, none=None)
+        for module in (theirs, tokenizer_module)
+    ]
+    assert made[0].unique_identifiers == made[1].unique_identifiers
+    assert made[0].unique_description == made[1].unique_description
+    names = [name for name in dir(theirs.MegatronLegacyTokenizer) if not name.startswith("_")]
+    assert [name for name in dir(tokenizer_module.MegatronTokenizer) if not name.startswith("_")] == names
+    for name in ("cls", "sep", "pad", "eod", "bos", "eos", "mask"):
+        for each in made:
+            with pytest.raises(NotImplementedError, match=f"Mine has no attribute.*'{name}'"):
+                getattr(each, name)
+
+
+def test_missing_methods_raise():
+    with pytest.raises(TypeError, match="abstract"):
+        tokenizer_module.MegatronLegacyTokenizer()
+    mine = type("Mine", (tokenizer_module.MegatronLegacyTokenizer,), WRITTEN)()
+    with pytest.raises(NotImplementedError, match="Mine has no attribute or method 'detokenize'"):
+        mine.detokenize([1])
