@@ -1,4 +1,4 @@
-"""`tokenloom info`, `verify`, `merge`, `catalogue`, `export` and `column`."""
+"""`tokenloom info`, `verify`, `merge`, `catalogue`, `export`, `column` and `show`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from tests.cli.runs import objects, output, record, rows_of, run, write_run
 from tests.indexed.manifest.manifests import write_recorded
 from tests.indexed.origins import add_hashes, add_origins
 from tests.indexed.pairs import FIRST, SECOND, read_pair, write_pair, write_two_pairs
+from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, word_level_json
 from tests.run.data import write_source
 
-from tokenloom import cli, load, merge_datasets
+from tokenloom import cli, load, load_tokenizer, merge_datasets
 from tokenloom.indexed.columns import open_column
 from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.manifests import SpecialToken, identity_of
 
 CORPUS = [[[10, 11, 12], [13]], [], [[], list(range(1500))]]
 
@@ -318,3 +320,108 @@ def test_mistakes_about_columns_are_named(capsys, tmp_path, valued, words, messa
     is_usage = message in ("a file of values", "needs --kind document", "takes a prefix")
     status, _, err = run(capsys, "column", *words.split())
     assert (status, message in err) == (2 if is_usage else 1, True)
+
+
+TEXTS = ["def first():\n\treturn 1", "", "class Second:\n    ...", "third = 'naïve \x1b[31m ✓'"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    path.write_text(byte_level_json())
+    return str(path)
+
+
+@pytest.fixture
+def decodable(tmp_path):
+    backend = make_tokenizer(byte_level_json())
+    end = [backend.eod]
+    return write_pair(tmp_path / "corpus", [[backend.tokenize(text) + end] if text else [] for text in TEXTS])
+
+
+def test_a_document_is_decoded(capsys, decodable, tokenizer):
+    lines = output(capsys, "show", decodable, "--document", 2, "--tokenizer", tokenizer).splitlines()
+    assert " ".join(lines[:-3]).startswith(f"── document 2 of {decodable}, all ")
+    assert lines[-3:] == ["class Second:↵", f"    ...[EOD {EOD}]", "legend: [EOD] end of document; ↵ line break"]
+    out = output(capsys, "show", decodable, "--document", -1, "--tokenizer", tokenizer)
+    assert "\x1b" not in out
+    assert "third = 'na▏ïve \\x1b[31m ▏▏✓'" in out
+
+
+def test_a_sample_is_decoded_with_its_boundaries(capsys, decodable, tokenizer):
+    words = ("--sample", 0, "--tokenizer", tokenizer, "--sequence-length", 24, "--split", 1)
+    out = output(capsys, "show", decodable, *words)
+    lines = out.splitlines()
+    assert re.fullmatch(r"sample 0 of \d+ \(train\)", lines[0])
+    assert "tokens 25, with loss 24, padding 0" in " ".join(lines[1:4])
+    headings = [line for line in lines if line.startswith("── ")]
+    assert 1 < len(headings) < 4
+    assert not any("── document 1 of" in heading for heading in headings)  # it is empty
+    assert out.count("[EOD <|endoftext|>]") == len(headings) - 1
+
+
+def test_only_the_split_that_is_shown_is_built(recwarn, capsys, decodable, tokenizer):
+    words = ("--sample", 0, "--tokenizer", tokenizer, "--sequence-length", 8, "--split", "90,5,5")
+    output(capsys, "show", decodable, *words)  # valid and test are empty
+    assert not recwarn.list
+    names = os.listdir(f"{decodable}/cache/GPTDataset_indices")
+    assert len(names) == 5
+    assert all("-GPTDataset-train-" in name for name in names)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ("--document 9 --tokenizer {}", "document 9 out of range: `{}` has 4 documents\n"),
+        ("--sample 0", "no `tokenizer` given, and no manifest beside `{}` names one\n"),
+        ("--sample 999 --sequence-length 8 --split 1 --tokenizer {}", "sample 999 out of range: `{}` (train) has "),
+        ("--sample 0 --split 1 --from test --tokenizer {}", "--split 1 gives no documents to test\n"),
+    ],
+)
+def test_what_cannot_be_shown_is_an_error(capsys, decodable, tokenizer, arguments, text):
+    status, out, err = run(capsys, "show", decodable, *arguments.format(tokenizer).split())
+    assert (status, out) == (1, "")
+    assert err.startswith(f"error: {text.format(decodable)}")
+
+
+@pytest.fixture
+def recorded(tmp_path, tokenizer):
+    """Data whose manifest names a tokenizer that may be changed."""
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(Path(tokenizer).read_bytes())
+    backend = load_tokenizer(path)
+    eod = SpecialToken(id=backend.eod, text=EOD)
+    ids = [[*backend.tokenize(text), backend.eod] for text in TEXTS if text]
+    return write_recorded(tmp_path / "recorded", [[row] for row in ids], tokenizer=identity_of(backend, eod=eod))
+
+
+def test_the_tokenizer_of_the_manifest_is_the_default(capsys, recorded):
+    out = output(capsys, "show", recorded, "--document", 1)
+    assert out.splitlines()[-3:-1] == ["class Second:↵", f"    ...[EOD {EOD}]"]
+    assert output(capsys, "show", f"{recorded}.idx", "--document", 1) == out
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda path: path.write_text(word_level_json()), "no `tokenizer` given, and "),
+        (lambda path: path.write_bytes(path.read_bytes() + b" "), "recorded`: showing ids\n"),
+        (lambda path: path.unlink(), "no `tokenizer` given, and cannot read tokenizer"),
+    ],
+)
+def test_a_tokenizer_that_changed_is_not_used(capsys, recorded, tmp_path, change, complaint):
+    change(tmp_path / "tokenizer.json")
+    status, out, err = run(capsys, "show", recorded, "--document", 1)
+    assert (status, complaint in err) == (0, True)
+    assert re.search(rf"^[\d ]+ \[EOD {re.escape(EOD)}\]$", out, re.MULTILINE)
+
+
+def test_json_has_an_item_per_token(capsys, decodable, tokenizer):
+    found = record(capsys, "show", decodable, "--document", 2, "--tokenizer", tokenizer)
+    assert (found["heading"], found["first"]) == (f"document 2 of {decodable}", 0)
+    *texts, end = found["tokens"]
+    assert "".join(token["text"] for token in texts) == TEXTS[2]
+    assert end == {"id": end["id"], "text": EOD, "kind": "eod", "part": None, "loss": None, "span": 0}
+    assert {token["kind"] for token in texts} == {"text"}
+    assert len(found["tokens"]) == found["num_tokens"]
+    assert [(span["document"], span["stop"]) for span in found["spans"]] == [(2, found["num_tokens"])]
