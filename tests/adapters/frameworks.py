@@ -1,14 +1,20 @@
-"""A small dataset, a sampler, and the tokens of batches, for tests with frameworks."""
+"""Frameworks, which all exist in the environment of `make adapters`; a small dataset, a sampler, tokens of batches."""
 
 from __future__ import annotations
 
+import importlib
+import os
+import warnings
+from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pytest
 from tests.support import EOD, StandInTokenizer, make_dataset, random_documents, write_corpus
 
 from tokenloom import MegatronPretrainingSampler
 
+MUST_BE_THERE = os.environ.get("TOKENLOOM_ADAPTERS") == "all"
 VOCAB_SIZE = 64
 SEQUENCE_LENGTH = 16
 NUM_SAMPLES = 40
@@ -38,3 +44,10 @@ def expected_tokens(dataset: Any, positions: Any = None) -> list[list[list[int]]
 def in_turns(ranks: Any) -> list[Any]:
     """Returns the first batch of each rank, the second of each rank, and so on."""
     return [batch for step in zip(*ranks, strict=True) for batch in step]
+
+
+def library(module: str) -> ModuleType:
+    """Imports a module; skips the test if it is missing outside of `make adapters`."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return importlib.import_module(module) if MUST_BE_THERE else pytest.importorskip(module)

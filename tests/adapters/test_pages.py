@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.adapters.libraries import MUST_BE_THERE, library
+from tests.adapters.frameworks import MUST_BE_THERE, library
 from tests.docs.pages import ROOT, all_pages, blocks_of, run_page
 
 NOT_HERE = {"streaming"}  # mosaicml-streaming 0.13 needs transformers 4

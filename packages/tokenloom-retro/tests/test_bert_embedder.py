@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from tests.adapters.libraries import library
+from tests.adapters.frameworks import library
 
 from tokenloom import ConfigError
 from tokenloom_retro.embedders import as_embedder

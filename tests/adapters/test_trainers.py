@@ -1,23 +1,157 @@
-"""Hugging Face transformers, accelerate and the Trainer: loss, separation of documents, and resuming."""
+"""Lightning, torchtitan, transformers, accelerate, the Trainer: data of all ranks, loss, documents alone, resuming."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tests.adapters.frameworks import SEQUENCE_LENGTH, VOCAB_SIZE, expected_tokens, in_order, samples_of, tokens_of
-from tests.adapters.libraries import library
+from tests.adapters.frameworks import (
+    SEQUENCE_LENGTH,
+    VOCAB_SIZE,
+    expected_tokens,
+    in_order,
+    in_turns,
+    library,
+    samples_of,
+    tokens_of,
+)
 from torch.nn import functional
 
-from tokenloom import ThreadLoader, build_dataloader
-from tokenloom.adapters import PrefixCollator, TransformersCollator
+from tokenloom import MegatronPretrainingSampler, ThreadLoader, build_dataloader, load
+from tokenloom.adapters import PrefixCollator, TransformersCollator, lightning_data_module, torchtitan_loader
 
 pytestmark = pytest.mark.slow
 
+lightning = library("lightning.pytorch")
+titan = library("torchtitan.components.dataloader")
 transformers = library("transformers")
+
+BATCH_SIZE = 4
+
+
+class Model(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Linear(1, 1)
+        self.trained, self.validated, self.tested = [], [], []
+
+    def training_step(self, batch, number):
+        self.trained.append(batch["tokens"].tolist())
+        return self.weight(batch["tokens"].float().mean().reshape(1, 1) / 100).sum()
+
+    def validation_step(self, batch, number):
+        self.validated.append(batch["tokens"].tolist())
+
+    def test_step(self, batch, number):
+        self.tested.append(batch["tokens"].tolist())
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def make_trainer(folder, **settings):
+    saving = lightning.callbacks.ModelCheckpoint(dirpath=folder, every_n_train_steps=3, save_top_k=-1)
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    return lightning.Trainer(accelerator="cpu", devices=1, callbacks=[saving], **quiet, **settings)
+
+
+def test_training_resumes_within_an_epoch(tmp_path, rng):
+    dataset = samples_of(tmp_path, rng)
+    whole, resumed = Model(), Model()
+    make_trainer(tmp_path, max_epochs=2).fit(whole, lightning_data_module(dataset, batch_size=BATCH_SIZE))
+    assert whole.trained == expected_tokens(dataset) * 2
+    data = lightning_data_module(dataset, batch_size=BATCH_SIZE)
+    make_trainer(tmp_path, max_epochs=2).fit(resumed, data, ckpt_path=tmp_path / "epoch=0-step=6.ckpt")
+    assert resumed.trained == whole.trained[6:]
+    assert torch.equal(resumed.weight.weight, whole.weight.weight)
+
+
+def test_each_stage_has_its_data(tmp_path, rng):
+    datasets = []
+    for name in ("train", "valid", "test"):
+        (tmp_path / name).mkdir()
+        datasets.append(samples_of(tmp_path / name, rng))
+    model, calls = Model(), []
+    data = lightning_data_module(lambda: calls.append(1) or datasets, batch_size=BATCH_SIZE)
+    trainer = make_trainer(tmp_path, max_epochs=1, num_sanity_val_steps=0)
+    trainer.fit(model, data)
+    trainer.test(model, data, verbose=False)
+    assert [model.trained, model.validated, model.tested] == [expected_tokens(dataset) for dataset in datasets]
+    assert calls == [1]
+
+
+def test_one_state_resumes_all_ranks(tmp_path, rng):
+    dataset = samples_of(tmp_path, rng)
+    data = lightning_data_module(dataset, batch_size=BATCH_SIZE)
+    loaders = []
+    for rank in range(2):
+        data.trainer = SimpleNamespace(distributed_sampler_kwargs={"num_replicas": 2, "rank": rank})
+        loaders.append(data.train_dataloader())
+    whole = [tokens_of(loader) for loader in loaders]
+    batches = iter(loaders[0])
+    next(batches)
+    state = loaders[0].state_dict()  # Lightning saves no other
+    for loader, seen in zip(loaders, whole, strict=True):
+        loader.load_state_dict(state)
+        assert tokens_of(loader) == seen[1:]
+
+
+SETTINGS = {"tokenizer": "null:64"}
+
+
+@pytest.fixture
+def path(tmp_path, rng):
+    samples_of(tmp_path, rng)
+    return str(tmp_path / "corpus")
+
+
+def build(path, *, rank=0, size=1, seq_len=SEQUENCE_LENGTH, settings=()):
+    config = torchtitan_loader().Config(dataset_path=path, settings={**SETTINGS, **dict(settings)})
+    given = {"tokenizer": None, "local_batch_size": 2, "snapshot_every_n_steps": 1}
+    return config.build(dp_world_size=size, dp_rank=rank, seq_len=seq_len, **given)
+
+
+def inputs_of(batches):
+    return [inputs["input"].tolist() for inputs, _ in batches]
+
+
+def test_batches_have_labels_and_positions(path):
+    settings = {"inter_document_masking": True, "eod_mask_loss": True, "sequence_length": SEQUENCE_LENGTH}
+    dataset, loader = load(path, **SETTINGS, **settings), build(path, settings={"eod_mask_loss": True})
+    assert isinstance(loader, titan.BaseDataLoader)
+    assert torchtitan_loader().Config(dataset_path=path).to_dict()["dataset_path"] == path
+    found = list(loader)
+    positions = list(MegatronPretrainingSampler(len(dataset), 0, 2, 0, 1))
+    assert len(found) == len(positions)
+    for (inputs, labels), rows in zip(found, positions, strict=True):
+        batch = dataset.batch(rows)
+        assert inputs["input"].tolist() == batch["tokens"].tolist()
+        assert inputs["positions"].tolist() == batch["position_ids"].tolist()
+        assert labels.tolist() == np.where(batch["loss_mask"] == 0, -100, batch["labels"]).tolist()
+
+
+def test_ranks_of_torchtitan(path):
+    whole = inputs_of(build(path))
+    ranks = [inputs_of(build(path, rank=rank, size=2)) for rank in range(2)]
+    assert in_turns(ranks) == whole[: 2 * len(ranks[0])]
+
+
+def test_a_distributed_checkpoint_resumes_every_rank(path, tmp_path):
+    checkpoint = library("torch.distributed.checkpoint")
+    whole = [inputs_of(build(path, rank=rank, size=2)) for rank in range(2)]
+    first = build(path, rank=0, size=2)
+    batches = iter(first)
+    next(batches), next(batches), next(batches)
+    checkpoint.save({"dataloader": first}, checkpoint_id=tmp_path / "checkpoint", no_dist=True)
+    for rank in range(2):
+        resumed = build(path, rank=rank, size=2)
+        checkpoint.load({"dataloader": resumed}, checkpoint_id=tmp_path / "checkpoint", no_dist=True)
+        assert inputs_of(resumed) == whole[rank][3:]
+
 
 ROWS = [0, 1, 2]
 SEPARATE = {
