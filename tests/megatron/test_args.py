@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from tests.megatron.arguments import arguments
-from tests.support import CharacterTokenizer, StandInWordPieces
+from tests.support import MASKING, CharacterTokenizer, StandInWordPieces
 
 from tokenloom.errors import ConfigError, IgnoredSettingWarning, StorageError
 from tokenloom.megatron import args as megatron_args
@@ -48,13 +47,9 @@ GPT = {
 }
 """The settings of `pretrain_gpt.py` for these arguments."""
 
-MASKED = {
-    "masking_probability": 0.15,
-    "short_sequence_probability": 0.1,
-    "masking_do_full_word": True,
-    "masking_do_permutation": False,
-    "masking_use_longer_ngrams": False,
-}
+MASKED_NAMES = ("masking_probability", "short_sequence_probability", "masking_do_full_word", "masking_do_permutation")
+MASKED = {name: MASKING[name] for name in (*MASKED_NAMES, "masking_use_longer_ngrams")}
+CACHE = {"data_cache_path": "c"}
 
 
 def settings_of(changes, names, **more):
@@ -70,11 +65,8 @@ def settings_of(changes, names, **more):
         ({"split": None}, {"split": "969, 30, 1"}),
         ({"encoder_seq_length": 32, "seq_length": None}, {"sequence_length": 32}),
         ({"seed": 5, "full_validation": True}, {"random_seed": 5, "full_validation": True}),
-        ({"data_cache_path": "c", "s3_cache_path": "o"}, {"path_to_cache": "c", "object_storage_cache_path": "o"}),
-        (
-            {"data_cache_path": "c", "dataloader_defer_npy_index_mmap": True},
-            {"path_to_cache": "c", "defer_npy_index_mmap": True},
-        ),
+        ({**CACHE, "s3_cache_path": "o"}, {"path_to_cache": "c", "object_storage_cache_path": "o"}),
+        ({**CACHE, "dataloader_defer_npy_index_mmap": True}, {"path_to_cache": "c", "defer_npy_index_mmap": True}),
         ({"eod_mask_loss": True, "reset_position_ids": True, "num_dataset_builder_threads": 3},) * 2,
         ({"create_attention_mask_in_dataloader": False}, {"create_attention_mask": False}),
         ({"dataloader_inter_document_masking": True}, {"inter_document_masking": True, "create_attention_mask": False}),
@@ -93,6 +85,7 @@ def test_settings_of_gpt_datasets(changes, expected):
 
 
 TOKENS = {role: f"<{role}>" for role in ("prefix", "middle", "suffix", "pad", "eod")}
+T5 = {"masking_max_ngram": 10, "masking_use_geometric_distribution": True, "sequence_length_decoder": 16}
 PIECES = {"tokenizer": StandInWordPieces(num_sentinels=90, vocab_size=200)}
 
 
@@ -115,8 +108,7 @@ PIECES = {"tokenizer": StandInWordPieces(num_sentinels=90, vocab_size=200)}
         (
             {"tokenizer_type": "BertWordPieceCase", "decoder_seq_length": 16, "seq_length": 24},
             *(PIECES, T5MaskedWordPieceDatasetConfig),
-            MASKED
-            | {"masking_max_ngram": 10, "masking_use_geometric_distribution": True, "sequence_length_decoder": 16},
+            MASKED | T5,
         ),
         (
             {"data_path": None, "mock_data": True, "dataloader_seq_length": 48},
@@ -181,13 +173,10 @@ def test_megatrons_tokenizer_is_preferred(monkeypatch: pytest.MonkeyPatch):
 def files(tmp_path: Path) -> dict[str, str]:
     contents = {
         "args": "30 a\n70\tb\n",
-        "split": json.dumps({"train": ["1", "a", "2", "b"], "valid": "c d e", "test": None}),
-        "missing": json.dumps({"train": ["a"], "valid": ["b"]}),
-        "list": "[1]",
-        "broken": "{",
-        "sequences": json.dumps({"a": [3, 4], "b": [1, 2]}),
-        "counts": json.dumps({"a": 3}),
+        "split": '{"train": ["1", "a", "2", "b"], "valid": "c d e", "test": null}',
+        "missing": '{"train": ["a"], "valid": ["b"]}',
     }
+    contents |= {"list": "[1]", "broken": "{", "sequences": '{"a": [3, 4], "b": [1, 2]}', "counts": '{"a": 3}'}
     for name, text in contents.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     (tmp_path / "latin").write_bytes(b"\xff")
@@ -352,9 +341,8 @@ def test_a_shell_script():
 
 
 def test_unreadable_files(tmp_path):
-    path = tmp_path / "args"
-    path.write_text("--seed 1\n--data-path 'web\n")
+    (tmp_path / "args").write_text("--seed 1\n--data-path 'web\n")
     with pytest.raises(ConfigError, match="args`: cannot split the line"):
-        read_arguments(str(path))
+        read_arguments(str(tmp_path / "args"))
     with pytest.raises(ConfigError, match="cannot read"):
         read_arguments(str(tmp_path / "none"))

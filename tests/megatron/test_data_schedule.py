@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 
 from tokenloom import packing
 from tokenloom.errors import ConfigError, InputError
-from tokenloom.megatron.core.datasets import data_schedule, data_schedule_utils
+from tokenloom.megatron.core.datasets import data_schedule
 from tokenloom.megatron.core.datasets import data_schedule_utils as utils
 from tokenloom.megatron.core.datasets.data_schedule import (
     BalancedCPScheduler,
@@ -37,21 +38,15 @@ ALONE = ProcessGroups()
 
 
 def config(scheduler="dp_balanced", stages=None, **more):
-    return SimpleNamespace(
-        max_seqlen_per_dp_cp_rank=8,
-        microbatch_group_size_per_vp_stage=1,
-        virtual_pipeline_model_parallel_size=stages,
-        sequence_packing_scheduler=scheduler,
-        **more,
-    )
+    sizes = {"max_seqlen_per_dp_cp_rank": 8, "microbatch_group_size_per_vp_stage": 1}
+    sizes["virtual_pipeline_model_parallel_size"] = stages
+    return SimpleNamespace(sequence_packing_scheduler=scheduler, **sizes, **more)
 
 
 def tokens_of(wrapped, groups=ALONE, **more):
     iterator, count, *_ = wrapped
-    return [
-        get_batch_on_this_rank_for_sequence_packing(iterator, pg_collection=groups, **more)[0].tolist()[0]
-        for _ in range(count)
-    ]
+    read = partial(get_batch_on_this_rank_for_sequence_packing, iterator, pg_collection=groups, **more)
+    return [read()[0].tolist()[0] for _ in range(count)]
 
 
 def count_left(iterator):
@@ -82,15 +77,13 @@ def test_custom_schedulers(monkeypatch):
             return [[[number]] for number, _ in sample_id_seqlens]
 
         def run(self, data_iterator, num_microbatches, dp_group, tp_group, pp_group, dp_cp_group, dev, config):
-            batch, pairs, ids, offsets, lengths = data_schedule_utils.get_batch_and_global_seqlens(
-                data_iterator, num_microbatches, dp_group
-            )
+            found = utils.get_batch_and_global_seqlens(data_iterator, num_microbatches, dp_group)
+            batch, pairs, ids, offsets, lengths = found
             groups = self.get_groups_and_subsamples(pairs)
-            mine = data_schedule_utils.reroute_samples_to_dcp_ranks(
-                batch, ids, pairs, groups, offsets, dp_group, tp_group, dp_cp_group, 1
-            )
-            packs = data_schedule_utils.build_packed_microbatches([[mine[i] for i in row[0]] for row in groups], dev)
-            iterator = data_schedule_utils.create_data_iterator(packs, pp_group, tp_group, config)
+            given = (batch, ids, pairs, groups, offsets, dp_group, tp_group, dp_cp_group, 1)
+            mine = utils.reroute_samples_to_dcp_ranks(*given)
+            packs = utils.build_packed_microbatches([[mine[i] for i in row[0]] for row in groups], dev)
+            iterator = utils.create_data_iterator(packs, pp_group, tp_group, config)
             return iterator, len(packs), float(sum(lengths)), 0.0
 
     monkeypatch.setitem(scheduler_map, PackingSchedulerEnum.DP_BALANCED, Backwards)
@@ -138,16 +131,6 @@ def test_packs_of_dynamic_context_parallelism():
     del pack["local_cp_size"]
     with pytest.raises(AssertionError, match="a pack has no `local_cp_size`"):
         get_batch_on_this_rank_for_sequence_packing(iter([pack]), dynamic_cp=True, pg_collection=ALONE)
-
-
-def test_padding_by_boundaries():
-    mask = data_schedule._build_thd_padding_mask(torch.tensor([0, 3, 5]), torch.tensor([0, 4, 8]))
-    assert mask.int().tolist() == [0, 0, 0, 1, 0, 0, 1, 1]
-    batch = {"tokens": torch.arange(1, 9), "labels": None, "other": 1}
-    data_schedule._sanitize_thd_padding_values(batch, mask)
-    assert batch["tokens"].tolist() == [1, 2, 3, 0, 5, 6, 0, 0]
-    with pytest.raises(AssertionError, match="expected `tokens` of shape"):
-        data_schedule._sanitize_thd_padding_values({"tokens": torch.ones(3)}, mask)
 
 
 def test_missing_arguments_are_megatrons(monkeypatch):
@@ -199,30 +182,29 @@ def test_the_steps_one_by_one():
     (dynamic,) = utils.build_packed_microbatches(mine, plan, 0, "cpu", True)
     assert dynamic.pop("local_cp_size") == 1
     for pack in (packs[0], dynamic):
-        assert {name: value.tolist() for name, value in pack.items()} == {
-            "tokens": [3, 1, 2, 0, 0],
-            "labels": [4, 2, 3, 0, 0],
-            "loss_mask": [1, 1, 1, 0, 0],
-            "position_ids": [0] * 5,
-            "cu_seqlens_padded": [0, 1, 5],
-            "max_seqlen": 4,
-            "cu_seqlens": [0, 1, 3],
-        }
+        rows = {"tokens": [3, 1, 2, 0, 0], "labels": [4, 2, 3, 0, 0], "loss_mask": [1, 1, 1, 0, 0]}
+        bounds = {"cu_seqlens_padded": [0, 1, 5], "max_seqlen": 4, "cu_seqlens": [0, 1, 3]}
+        found = {name: value.tolist() for name, value in pack.items()}
+        assert found == {**rows, "position_ids": [0] * 5, **bounds}
         assert {pack[name].dtype for name in ("cu_seqlens", "cu_seqlens_padded", "max_seqlen")} == {torch.int32}
     assert utils.broadcast_to_pp_group(packs, 1, 5.0, 17.0, None, "cpu") == (packs, 1, 5.0, 17.0)
     assert utils.broadcast_scalars([1, 5.0], None, "cpu") == [1, 5.0]
     one, two = (SimpleNamespace(virtual_pipeline_model_parallel_size=count) for count in (None, 2))
-    iterators = [
-        utils.create_data_iterator(packs, None, None, one),
-        *utils.create_data_iterator(packs, None, None, two),
-    ]
-    assert all("tokens" in next(iterator) for iterator in iterators)
+    iterators = utils.create_data_iterator(packs, None, None, two)
+    assert all("tokens" in next(each) for each in (utils.create_data_iterator(packs, None, None, one), *iterators))
 
 
-def test_partitioned_indices():
+def test_partitioned_indices_and_padding_by_boundaries():
     assert utils.get_thd_partitioned_indices(torch.tensor([0, 4, 8]), 8, 2, 1).dtype == torch.int32
     with pytest.raises(AssertionError, match="`cu_seqlens`: must end at 7 tokens, got 8"):
         utils.get_thd_partitioned_indices(torch.tensor([0, 4, 8]), 7, 2, 1)
+    mask = data_schedule._build_thd_padding_mask(torch.tensor([0, 3, 5]), torch.tensor([0, 4, 8]))
+    assert mask.int().tolist() == [0, 0, 0, 1, 0, 0, 1, 1]
+    batch = {"tokens": torch.arange(1, 9), "labels": None, "other": 1}
+    data_schedule._sanitize_thd_padding_values(batch, mask)
+    assert batch["tokens"].tolist() == [1, 2, 3, 0, 5, 6, 0, 0]
+    with pytest.raises(AssertionError, match="expected `tokens` of shape"):
+        data_schedule._sanitize_thd_padding_values({"tokens": torch.ones(3)}, mask)
 
 
 @pytest.mark.parametrize(
@@ -247,33 +229,24 @@ def test_a_tensor_of_another_length():
         utils.get_batch_and_global_seqlens(iter([]), 1, None)
 
 
-CONFIG = SimpleNamespace(max_seqlen_per_dp_cp_rank=8)
-
-
 def packed(*lengths, first=0):
     bounds = [sum(lengths[:count]) for count in range(len(lengths) + 1)]
     tokens = torch.arange(first, first + bounds[-1])
-    return {
-        "tokens": tokens,
-        "labels": tokens + 1,
-        "loss_mask": torch.ones(len(tokens)),
-        "position_ids": tokens * 0,
-        "cu_seqlens": torch.tensor([*bounds, bounds[-1]]),  # Megatron's datasets repeat the last boundary
-        "max_seqlen": torch.tensor(max(lengths)),
-        "dataset_id": torch.tensor(3),
-    }
+    rows = {"tokens": tokens, "labels": tokens + 1, "loss_mask": torch.ones(len(tokens)), "position_ids": tokens * 0}
+    rows["cu_seqlens"] = torch.tensor([*bounds, bounds[-1]])  # Megatron's datasets repeat the last boundary
+    return {**rows, "max_seqlen": torch.tensor(max(lengths)), "dataset_id": torch.tensor(3)}
 
 
 def test_items_are_this_ranks_samples_and_the_plan(monkeypatch):
     monkeypatch.delitem(__import__("sys").modules, "megatron.core", raising=False)
-    wrapper = HybridCPDataLoaderWrapper(iter([[packed(3, 8), packed(2, first=50)]]), CONFIG, ProcessGroups())
+    wrapper = HybridCPDataLoaderWrapper(iter([[packed(3, 8), packed(2, first=50)]]), config(), ProcessGroups())
     samples, groups = next(iter(wrapper))
     assert sorted(number for row in groups for number in row[0]) == [0, 1, 2]
     assert [sample_lists(samples)[k]["tokens"] for k in range(3)] == [[0, 1, 2], [*range(3, 11)], [50, 51]]
     assert set(samples[0]) == {"tokens", "labels", "loss_mask", "position_ids"}
     with pytest.raises(StopIteration):
         next(wrapper)
-    assert next(HybridCPDataLoaderWrapper(None, CONFIG, ProcessGroups())) == (None, None)
+    assert next(HybridCPDataLoaderWrapper(None, config(), ProcessGroups())) == (None, None)
     lengths, ids = BalancedCPScheduler(8, None).get_groups_and_subsamples([(0, 3), (1, 8)])
     assert sorted(zip(lengths, ids, strict=True)) == [([[3]], [[0]]), ([[8]], [[1]])]
 
@@ -290,8 +263,8 @@ def test_items_equal_megatrons_on_one_rank(monkeypatch, rng):
         groups = SimpleNamespace(dp=world, tp=world, dp_cp=world, cp=world, pp=world)
         items = [[packed(*rng.integers(1, 9, size=5).tolist()) for _ in range(4)] for _ in range(3)]
         plain = [[{k: v for k, v in one.items() if k != "dataset_id"} for one in item] for item in items]
-        expected = theirs(iter(plain), CONFIG, groups)
-        for actual in HybridCPDataLoaderWrapper(iter(items), CONFIG, groups):
+        expected = theirs(iter(plain), config(), groups)
+        for actual in HybridCPDataLoaderWrapper(iter(items), config(), groups):
             (samples, plan), (their_samples, their_plan) = actual, next(expected)
             assert (plan, sample_lists(samples)) == (their_plan, sample_lists(their_samples))
     finally:

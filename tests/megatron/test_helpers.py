@@ -119,16 +119,8 @@ def test_weights_are_divided_by_their_sum(weights):
     assert utils.normalize(weights) == [weight / sum(weights) for weight in weights]
 
 
-BLENDS = [
-    None,
-    ["a"],
-    ["a", "b"],
-    ["a", "b", "c"],
-    ["30", " a ", "70", "b"],
-    ["0", "a", "1e-3", "b"],
-    [0.3, "a", 0.7, "b"],
-    ["-1", "a", "2", "b"],
-]
+BLENDS = [None, ["a"], ["a", "b"], ["a", "b", "c"]]
+BLENDS += [["30", " a ", "70", "b"], ["0", "a", "1e-3", "b"], [0.3, "a", 0.7, "b"], ["-1", "a", "2", "b"]]
 
 
 @pytest.mark.peer

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 from tests.indexed.pairs import write_pair
 from tests.support import equal_samples, make_config, write_corpus
+from torch.utils.data import DataLoader
 
 import tokenloom
 from tokenloom.blending.blended import BlendedDataset
@@ -57,18 +57,14 @@ def samples_of(source):
 def assert_all_paths_return(dataset, expected):
     positions = list(range(len(expected)))
     blend = BlendedDataset([dataset, dataset], [0.5, 0.5], 6, dataset.config)
-    wanted = [expected.sample(k) for k in positions]
-    batches = {
-        "batch": dataset.batch(positions),
-        "threads": next(iter(ThreadLoader(dataset, [positions], reuse_after=1))),
-        "loader": next(iter(torch.utils.data.DataLoader(dataset, batch_size=len(positions)))),
-    }
-    for name, batch in batches.items():
-        assert np.asarray(batch["tokens"]).tolist() == [sample["tokens"].tolist() for sample in wanted], name
-    assert all(equal_samples(dataset.sample(k), wanted[k]) for k in positions)
-    numbers = blend.dataset_sample_index.tolist()
-    assert [row.tolist() for row in blend.batch(range(6))["tokens"]] == [wanted[k]["tokens"].tolist() for k in numbers]
-    assert [blend[k]["tokens"].tolist() for k in range(6)] == [wanted[k]["tokens"].tolist() for k in numbers]
+    tokens = [expected.sample(k)["tokens"].tolist() for k in positions]
+    loaders = (ThreadLoader(dataset, [positions], reuse_after=1), DataLoader(dataset, batch_size=len(positions)))
+    for batch in (dataset.batch(positions), *(next(iter(loader)) for loader in loaders)):
+        assert np.asarray(batch["tokens"]).tolist() == tokens
+    assert all(equal_samples(dataset.sample(k), expected.sample(k)) for k in positions)
+    mixed = [tokens[k] for k in blend.dataset_sample_index.tolist()]
+    assert [row.tolist() for row in blend.batch(range(6))["tokens"]] == mixed
+    assert [blend[k]["tokens"].tolist() for k in range(6)] == mixed
 
 
 class ByGet(IndexedDataset):
@@ -180,13 +176,13 @@ def test_an_index_is_the_one_of_the_plain_builder(tmp_path):
     assert [reader[i] for i in range(3)] == [(0, 2, 0), (8, 1, 1), (12, 1, 0)]
 
 
+RUN = "`document_indices` must run from 0 to 1 sequences"
+
+
 @pytest.mark.parametrize(
     ("arguments", "kind", "message"),
     [
-        *(
-            (([1], None, ends), ConfigError, "`document_indices` must run from 0 to 1 sequences")
-            for ends in ([0], [1, 1], [])
-        ),
+        *((([1], None, ends), ConfigError, RUN) for ends in ([0], [1, 1], [])),
         (([1], [1, 2], [0, 1]), ConfigError, "expected 1 modes, found 2"),
         (([1 << 31], None, [0, 1]), OverflowError, None),
         (([1], [128], [0, 1]), OverflowError, None),
@@ -204,9 +200,6 @@ def test_wrong_counts_of_sequences(tmp_path):
         _IndexReader(str(tmp_path / "a.idx"), False, (2, 2))
     with pytest.raises(DatasetFormatError, match=r"found \(1, 2, 8\)"):
         _IndexReader(str(tmp_path / "a.idx"), False, (1, 2), 4)
-
-
-# --- readers ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [_MMapBinReader, _FileBinReader])
@@ -231,9 +224,6 @@ def test_megatrons_storage_settings_are_converted():
     assert _settings_of(theirs) == replace(ours, block_bytes=16 << 30, cache_bytes=16 << 30)
 
 
-# --- the builder ------------------------------------------------------------------------------------------------------
-
-
 def contents(prefix):
     dataset = tokenloom.IndexedDataset(prefix)
     return [tokens.tolist() for tokens in dataset[:]], dataset.document_indices.tolist()
@@ -247,6 +237,8 @@ def builder(tmp_path):
 
 
 def test_rows_are_added_in_chunks(tmp_path, builder):
+    with pytest.raises(ValueError, match="`lengths`: must sum to 2 tokens, got 5"):
+        builder.add_document([1, 2], [5])
     builder.add_documents([[1, 2], [], np.array([3])], eod_token=9, chunk_size=2)
     builder.add_documents([[], []])
     builder.finalize(str(tmp_path / "a.idx"))
@@ -292,27 +284,13 @@ def test_tokens_that_do_not_fit_the_dtype(builder, tokens):
     assert builder.data_file.tell() == 0
 
 
-def test_lengths_must_sum_to_the_tokens(builder):
-    with pytest.raises(ValueError, match="`lengths`: must sum to 2 tokens, got 5"):
-        builder.add_document([1, 2], [5])
-
-
 CONFIG = ours.ObjectStorageConfig("/cache")
 
 CASES = [
-    ("is_object_storage_path", "s3://b/k"),
-    ("is_object_storage_path", "msc://p/k"),
-    ("is_object_storage_path", "/local/s3://"),
-    ("parse_s3_path", "s3://b/k/l"),
-    ("parse_s3_path", "s3://b"),
-    ("parse_s3_path", "s3://b/"),
-    ("parse_s3_path", "msc://b/k"),
-    ("parse_s3_path", "s3://b/s3://k"),
-    ("get_object_storage_access", "s3://b/k"),
-    ("get_object_storage_access", "msc://b/k"),
-    ("get_index_cache_path", "s3://b/k.idx", CONFIG),
-    ("get_index_cache_path", "msc://b/k.idx", CONFIG),
-    ("get_index_cache_path", "/b/k.idx", CONFIG),
+    *(("is_object_storage_path", path) for path in ("s3://b/k", "msc://p/k", "/local/s3://")),
+    *(("parse_s3_path", path) for path in ("s3://b/k/l", "s3://b", "s3://b/", "msc://b/k", "s3://b/s3://k")),
+    *(("get_object_storage_access", path) for path in ("s3://b/k", "msc://b/k")),
+    *(("get_index_cache_path", path, CONFIG) for path in ("s3://b/k.idx", "msc://b/k.idx", "/b/k.idx")),
     ("dataset_exists", "/b/k", "/b/k.idx", "/b/k.bin"),
     ("cache_index_file", "/b/k.idx", "/c"),
 ]

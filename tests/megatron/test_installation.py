@@ -10,6 +10,7 @@ import os
 import pickle
 import subprocess
 import sys
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -179,10 +180,8 @@ def test_without_megatron(no_megatron):
 
 
 def test_install_imports_neither_numpy_nor_torch():
-    script = (
-        "import sys, tokenloom.megatron; tokenloom.megatron.install(unchecked=True); "
-        'assert not {"numpy", "torch", "megatron.core"} & set(sys.modules)'
-    )
+    script = "import sys, tokenloom.megatron; tokenloom.megatron.install(unchecked=True); "
+    script += 'assert not {"numpy", "torch", "megatron.core"} & set(sys.modules)'
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
@@ -207,8 +206,10 @@ def run(*arguments: str, folder, check: bool = True) -> subprocess.CompletedProc
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=check)
 
 
-def ours(*arguments: str, folder, check: bool = True) -> subprocess.CompletedProcess[str]:
-    return run("-m", "tokenloom.megatron", *arguments, folder=folder, check=check)
+ours = partial(run, "-m", "tokenloom.megatron")
+
+
+PARTS = ("--workers", "3", "--partitions", "2")
 
 
 def test_wrong_arguments(own_imports, tmp_path, monkeypatch):
@@ -219,10 +220,7 @@ def test_wrong_arguments(own_imports, tmp_path, monkeypatch):
         ([], "no script given"),
         (["-x", "y.py"], "no script given, got option -x"),
         (["--report", "nowhere.py"], "no file `nowhere.py`"),
-        (
-            ["tools/preprocess_data.py", "--workers", "3", "--partitions", "2"],
-            "--workers: must be a multiple of --partitions 2, got 3",
-        ),
+        (["tools/preprocess_data.py", *PARTS], "--workers: must be a multiple of --partitions 2, got 3"),
         (["old.py"], "or pass `install(unchecked=True)` or `--unchecked`"),
     ):
         with pytest.raises(SystemExit) as ended:
@@ -347,13 +345,10 @@ def test_commands_of_tools(script, argv, expected):
     assert build_parser(found[:1]).parse_args([*found, *needed]).run is not None
 
 
-def test_other_programs():
+def test_other_programs_and_notes():
     assert tool_command("pretrain_gpt.py", ["--data-path", "a"]) is None
     assert tool_command("tools/preprocess_data_nmt.py", []) is None
     assert tool_command("tools/prepare_cache.py", [], has_trainer=True) is None
-
-
-def test_notes():
     notes: list[str] = []
     tool_command("prepare_cache.py", ["--num-layers", "12", "--seed", "3", "--bf16"], note=notes.append)
     tool_command("preprocess_mmdata.py", ["--pad-length", "3"], note=notes.append)
@@ -362,19 +357,9 @@ def test_notes():
     assert notes[2] == "--pad-length has no effect without --append-eod, as in Megatron's tool"
 
 
-@pytest.mark.parametrize(
-    ("script", "argv", "words"),
-    [
-        ("preprocess_data.py", "--workers 6 --partitions 4", "--workers: must be a multiple of --partitions 4, got 6"),
-        ("preprocess_data_for_megatron.py", "--tokenizer-library tabular", "unknown --tokenizer-library 'tabular'"),
-    ],
-)
-def test_wrong_arguments_of_tools(script, argv, words):
-    with pytest.raises(ConfigError, match=words):
-        tool_command(script, argv.split())
-
-
-def test_prepare_cache_has_all_options():
+def test_options_of_tools():
+    with pytest.raises(ConfigError, match="unknown --tokenizer-library 'tabular'"):
+        tool_command("preprocess_data_for_megatron.py", ["--tokenizer-library", "tabular"])
     commands = next(each for each in build_parser(["prepare-cache"])._actions if isinstance(each.choices, dict))
     known = {name for action in commands.choices["prepare-cache"]._actions for name in action.option_strings}
     assert {*_CACHE_FLAGS} <= known

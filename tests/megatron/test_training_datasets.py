@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import pickle
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from tests.inputs.corpora import write_parquet
 from tests.support import StandInTokenizer, write_corpus
 from torch.utils.data import DataLoader
 
@@ -30,9 +32,7 @@ from tokenloom.megatron.training.datasets.varlen_dataset import (
 ROLES = {"system": 200, "user": 201, "assistant": 202, "tool": 203}
 PAD, EOD = 0, 210
 IGNORED = -100
-NO_MASKS = dict.fromkeys(
-    ("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_attention_mask"), False
-)
+MASKS = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_attention_mask")
 
 
 class ConversationTokenizer:
@@ -61,7 +61,9 @@ def turns(**texts):
 
 
 def config_of(**settings):
-    return GPTDatasetConfig(**{"random_seed": 1, "tokenizer": ConversationTokenizer(), **NO_MASKS} | settings)
+    return GPTDatasetConfig(
+        **{"random_seed": 1, "tokenizer": ConversationTokenizer(), **dict.fromkeys(MASKS, False)} | settings
+    )
 
 
 def dataset_of(kind, lines, config, num_samples=None):
@@ -89,7 +91,7 @@ def make(lines, kind=SFTDataset, *, num_samples=None, **settings):
 def test_a_conversation_and_its_padding():
     sample = make([SHORT], sequence_length=12)[0]
     a, b, c = map(ord, "abc")
-    system, user, assistant = (ROLES[role] for role in ("system", "user", "assistant"))
+    system, user, assistant, _ = ROLES.values()
     assert lists(sample) == {
         "tokens": [system, EOD, user, a, EOD, assistant, b, c, EOD, PAD, PAD, PAD],
         "labels": [IGNORED] * 4 + [assistant, b, c, EOD] + [PAD] * 4,
@@ -257,14 +259,9 @@ def make_mock_varlen(**settings):
 def test_texts_are_padded_for_context_parallelism():
     dataset = make_varlen(["abc", "", "a", "abcdefghijkl"], context_parallel_size=2)
     a, b, c = map(ord, "abc")
-    assert lists(dataset[0]) == {
-        "tokens": [a, b, c, EOD],
-        "labels": [b, c, EOD, PAD],
-        "loss_mask": [1, 1, 1, 0],
-        "position_ids": [0, 1, 2, 3],
-        "original_seq_len": [3],
-        "padded_seq_len": [4],
-    }
+    rows = {"tokens": [a, b, c, EOD], "labels": [b, c, EOD, PAD], "loss_mask": [1, 1, 1, 0]}
+    lengths = {"original_seq_len": [3], "padded_seq_len": [4]}
+    assert lists(dataset[0]) == rows | {"position_ids": [0, 1, 2, 3]} | lengths
     lengths = [(int(s["original_seq_len"]), int(s["padded_seq_len"])) for s in map(dataset.__getitem__, range(4))]
     assert lengths == [(3, 4), (1, 4), (1, 4), (8, 8)]
     assert dataset[3]["labels"].tolist() == [*map(ord, "bcdefgh"), EOD]
@@ -309,20 +306,16 @@ def test_json_records(tmp_path, text, records):
     assert [found[k] for k in range(-len(records), 0)] == records
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [('{"a": 1}\n{"a"\n', "record 1 is not JSON"), ("17\n", "record 0 must be a JSON object, got int")],
-)
-def test_invalid_records(tmp_path, text, message):
-    (tmp_path / "file").write_text(text)
-    with pytest.raises(InputError, match=f"file`: .*{message}"):
-        list(JsonRecords(str(tmp_path / "file")))
+def test_invalid_records(tmp_path):
+    path = tmp_path / "file"
+    for text, message in (('{"a": 1}\n{"a"\n', "1 is not JSON"), ("17\n", "0 must be a JSON object, got int")):
+        path.write_text(text)
+        with pytest.raises(InputError, match=f"file`: .*record {message}"):
+            list(JsonRecords(str(path)))
 
 
 def test_parquet_records(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    parquet.write_table(pyarrow.table({"text": ["one", None], "n": [1, 2]}), tmp_path / "rows.parquet")
+    write_parquet(tmp_path / "rows.parquet", [{"text": "one", "n": 1}, {"text": None, "n": 2}])
     found = ParquetRecords(str(tmp_path / "rows.parquet"))
     assert found.column_names == ["text", "n"]
     assert list(pickle.loads(pickle.dumps(found))) == [{"text": "one", "n": 1}, {"text": None, "n": 2}]
@@ -363,11 +356,8 @@ class Wrapper(StandInTokenizer):
 class Own(StandInTokenizer):
     def __init__(self):
         super().__init__(pad=93, eod=94)
-        self.tokens_to_ids = Library().tokens_to_ids
-        self.tokenize = Library().text_to_ids
-
-    def detokenize(self, ids):
-        return Library().ids_to_text(ids, remove_special_tokens=True)
+        self.tokens_to_ids, self.tokenize = Library().tokens_to_ids, Library().text_to_ids
+        self.detokenize = partial(Library().ids_to_text, remove_special_tokens=True)
 
 
 @pytest.fixture
@@ -377,17 +367,10 @@ def letters(tmp_path):
     return write_corpus(tmp_path / "corpus", [[tokens[each] for each in text] for text in texts])
 
 
-SETTINGS = {
-    "random_seed": 5,
-    "sequence_length": 14,
-    "split": "1,0,0",
-    "reset_position_ids": True,
-    "create_attention_mask": False,
-    "fim_rate": 1.0,
-    "fim_spm_rate": 0.5,
-    "fim_fragment_rate": 0.7,
-    "fim_extra_tokens": {"prefix": "<p>", "middle": "<m>", "suffix": "<s>", "pad": "<pad>", "eod": "<eod>"},
-}
+SETTINGS = {"random_seed": 5, "sequence_length": 14, "split": "1,0,0"}
+SETTINGS |= {"reset_position_ids": True, "create_attention_mask": False}
+SETTINGS |= {"fim_rate": 1.0, "fim_spm_rate": 0.5, "fim_fragment_rate": 0.7}
+SETTINGS["fim_extra_tokens"] = {"prefix": "<p>", "middle": "<m>", "suffix": "<s>", "pad": "<pad>", "eod": "<eod>"}
 
 
 def make_fim(letters, *, num_samples=4, kind=GPTFIMDataset, **changes):
@@ -403,13 +386,11 @@ def texts_of(dataset):
     return [shown(dataset._query_document_sample_shuffle_indices(k)[0]) for k in range(4)]
 
 
+HALF = {"fim_rate": 0.5, "fim_no_prefix": "a"}
 CASES = [
     ({}, ["(|vwxyz)pqrstu.", "(|def)abc.(ghij", "(|)mn.(a|)bcdef", "(|lmn)hijk.(|o)"]),
     ({"fim_split_sample": "<split>"}, ["(|vwxyz)pqrstu.", "(|def)abc.ghij;", "(|)m;(|)n.(|ef)", "(|)hij;(|)klm;("]),
-    (
-        {"fim_rate": 0.5, "fim_no_prefix": "a"},
-        ["pqrstuvwxyz.(|o", "abcdef.(|m)ghij", "m;;n.abcdef.(|h", "(hijk|n)lm.o.(|"],
-    ),
+    (HALF, ["pqrstuvwxyz.(|o", "abcdef.(|m)ghij", "m;;n.abcdef.(|h", "(hijk|n)lm.o.(|"]),
 ]
 
 
