@@ -164,27 +164,17 @@ def test_a_wait_stays_on_the_screen(terminal, capsys):
     assert capsys.readouterr().err == "waiting for an answer of `http://…@b` for 6 s (AWS_ENDPOINT_URL names it)\n"
 
 
-PLAN = ("dataset", "tokens", "weight")
-ROWS = [("demo-output/corpus/train_text_document", "1,234,567", "0.75"), ("b", "12", "0.25")]
-
-
-@pytest.fixture
-def columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stdout looks like a terminal of 60 columns."""
+def test_a_narrow_terminal_folds_no_name_and_a_program_gets_whole_lines(capsys, monkeypatch):
+    rows = [("demo-output/corpus/train_text_document", "1,234,567", "0.75"), ("b", "12", "0.25")]
+    plan = lambda: table(("dataset", "tokens", "weight"), rows, title="a plan")  # noqa: E731
+    print_lines(plan())
+    assert "demo-output/corpus/train_text_document" in capsys.readouterr().out
     for name, value in {"FORCE_COLOR": "1", "NO_COLOR": "1", "TERM": "xterm", "COLUMNS": "60"}.items():
         monkeypatch.setenv(name, value)
-
-
-def test_a_narrow_terminal_folds_no_name(columns, capsys):
-    print_lines(table(PLAN, ROWS, title="a plan"))
+    print_lines(plan())
     lines = re.sub("\x1b[^m]*m", "", capsys.readouterr().out).splitlines()
     assert any("demo-output/corpu…ain_text_document   1,234,567     0.75" in line for line in lines)
     assert max(map(cell_width, lines)) <= 60
-
-
-def test_a_program_gets_whole_lines(capsys):
-    print_lines(table(PLAN, ROWS))
-    assert "demo-output/corpus/train_text_document" in capsys.readouterr().out
 
 
 class Stdout(io.TextIOWrapper):
@@ -192,27 +182,19 @@ class Stdout(io.TextIOWrapper):
 
     def __init__(self, encoding="utf-8"):
         super().__init__(io.BytesIO(), encoding=encoding)
-
-    def isatty(self):
-        return True
+        self.isatty = lambda: True
 
     def text(self):
         self.flush()
         return self.buffer.getvalue().decode(self.encoding)
 
 
-def on_terminal(monkeypatch, *, columns=50):
-    """Replaces stdout by a terminal; not a fixture, because pytest replaces stdout again after fixtures."""
-    monkeypatch.setattr(sys, "stdout", Stdout())
-    monkeypatch.setenv("COLUMNS", str(columns))
+def test_a_terminal_has_colours_and_its_own_width(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", terminal := Stdout())  # no fixture: pytest replaces stdout after fixtures
+    monkeypatch.setenv("COLUMNS", "50")
     monkeypatch.setenv("TERM", "xterm")
     for name in ("NO_COLOR", "FORCE_COLOR", "LINES"):
         monkeypatch.delenv(name, raising=False)
-    return sys.stdout
-
-
-def test_a_terminal_has_colours_and_its_own_width(monkeypatch):
-    terminal = on_terminal(monkeypatch)
     assert (look_of().colour, look_of().width) == (True, 50)
     print_lines(shown_lines(sample(), look_of()))
     assert "\x1b[7;33m<eod>\x1b[0m" in terminal.text()
@@ -234,10 +216,8 @@ def test_visible_text_is_what_stdout_can_take(monkeypatch):
     assert terminal.text() == "na\\xefve\\x1b\n\t\n"
 
 
-HOW_TO_GO_ON = (
-    "(nothing was written: run the same command again to start over"
-    "|[0-9]+ of [0-9]+ shards (is|are) done: run the same command again to go on)"
-)
+START_OVER = "nothing was written: run the same command again to start over"
+GO_ON = "[0-9]+ of [0-9]+ shards (is|are) done: run the same command again to go on"
 
 
 @pytest.fixture(scope="module")
@@ -270,10 +250,6 @@ def ended(process: subprocess.Popen[str], number: int | None = None) -> tuple[in
     return process.returncode, errors
 
 
-def line_of(stream: Any) -> str:
-    return stream.readline()
-
-
 def is_alive(number: int) -> bool:
     try:
         return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -291,17 +267,13 @@ def test_a_stopped_corpus_job_cleans_up_and_leaves_no_process(tmp_path):
     command = f"preprocess {tmp_path}/in.jsonl --tokenizer {tmp_path}/tokenizer.json --output-prefix {out}/p"
     work = "--engine tokenizers --processes 2 --workers 1 --shard-bytes 500KB"
     with running(*command.split(), *work.split()) as process:
-
-        def children() -> list[int]:
-            tasks = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-            return [int(number) for number in tasks.read_text().split()]
-
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         has_begun = lambda: any(path.is_file() for path in out.rglob("*"))  # noqa: E731
-        wait_until(lambda: has_begun() and len(children()) == 2, seconds=300, process=process)
-        begun = children()
+        wait_until(lambda: has_begun() and len(children.read_text().split()) == 2, seconds=300, process=process)
+        begun = [int(number) for number in children.read_text().split()]
         status, errors = ended(process, signal.SIGTERM)
     assert status == 128 + signal.SIGTERM
-    assert re.fullmatch(rf"stopped by SIGTERM; {HOW_TO_GO_ON}\n", errors), errors
+    assert re.fullmatch(rf"stopped by SIGTERM; ({START_OVER}|{GO_ON})\n", errors), errors
     # One that was just being started ends once it finds its parent gone.
     wait_until(lambda: not any(is_alive(child) for child in begun), seconds=300)
     assert [name for name in leftovers(out) if name != "p.job"] == []
@@ -329,7 +301,7 @@ sys.exit(cli.main(["info", "x"]))
 def test_signals_that_come_together_are_one():
     with running(program=("-c", SLOW_CLEANUP), stdin=subprocess.PIPE) as process:
         for line, number in (("ready", signal.SIGTERM), ("cleaning", signal.SIGHUP)):
-            assert line_of(process.stdout) == f"{line}\n"
+            assert process.stdout.readline() == f"{line}\n"
             process.send_signal(number)
         output, _ = process.communicate("\n", timeout=300)
         assert (process.returncode, output) == (143, "clean\n")
@@ -356,12 +328,9 @@ def test_a_store_that_does_not_answer_is_named_with_its_setting():
     with socket.create_server(("127.0.0.1", 0)) as server:  # it takes connections and never answers
         address = f"http://127.0.0.1:{server.getsockname()[1]}"
         keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "us-east-1"}
-        environment = {**os.environ, **keys, "AWS_ENDPOINT_URL": address}
-        with running("info", "s3://bucket/data", env=environment) as process:
-            assert re.fullmatch(
-                rf"waiting for an answer of `s3://bucket` for \d+ s \(attempt 1; AWS_ENDPOINT_URL={address}\)\n",
-                line_of(process.stderr),
-            )
+        with running("info", "s3://bucket/data", env={**os.environ, **keys, "AWS_ENDPOINT_URL": address}) as process:
+            reason = rf"`s3://bucket` for \d+ s \(attempt 1; AWS_ENDPOINT_URL={address}\)"
+            assert re.fullmatch(f"waiting for an answer of {reason}\n", process.stderr.readline())
             assert ended(process, signal.SIGINT) == (130, "interrupted\n")
 
 
@@ -384,7 +353,7 @@ sys.exit(cli.main({arguments!r}))
         (
             "merge PREFIX PREFIX --output-prefix OUT/all",
             "tokenloom.indexed.writing.concatenate.put_piece",
-            "nothing was written: run the same command again to start over",
+            START_OVER,
         ),
         pytest.param(
             "prepare-cache --data-path PREFIX --split 1,0,0 --sequence-length 8 --train-samples 20 --path-to-cache OUT "
@@ -407,6 +376,6 @@ def test_a_command_that_is_stopped_says_what_it_leaves(tmp_path: Path, command: 
         command = command.replace(word, str(path))
     script = STOPPED_WITHIN.format(module=module, name=name, arguments=command.split())
     with running(program=("-c", script)) as process:
-        assert line_of(process.stderr) == "ready\n"
+        assert process.stderr.readline() == "ready\n"
         assert ended(process, signal.SIGINT) == (130, f"interrupted; {words}\n")
     assert list((tmp_path / "out").iterdir()) == []

@@ -12,22 +12,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.runs import output, record, run
-from tests.cli.runs import rows_of as table_rows
+from tests.cli.runs import output, record, rows_of, run
 from tests.indexed.pairs import pair_bytes
-from tests.preprocess.corpus import (
-    EOD,
-    build_by_hand,
-    byte_level_json,
-    documents_of,
-    leftovers,
-    make_sentencepiece,
-    make_tokenizer,
-    sentencepiece_model,
-    tiktoken_file,
-    word_level_json,
-    write_lines,
-)
+from tests.preprocess import corpus
+from tests.preprocess.corpus import EOD, byte_level_json, documents_of, leftovers, write_gpt2, write_lines
 from tests.support import wait_until
 
 from tokenloom.cli import main
@@ -43,22 +31,21 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def arguments(folder: Path, path: Path, *more: str, output: Path | None = None) -> list[str]:
-    prefix = str((output or folder / "out") / "p")
-    return ["preprocess", str(path), "--output-prefix", prefix, "--tokenizer", str(folder), *more]
+def arguments(folder: Path, path: Path, *more: str) -> list[str]:
+    return ["preprocess", str(path), "--output-prefix", str(folder / "out" / "p"), "--tokenizer", str(folder), *more]
 
 
-def command(folder: Path, path: Path, *more: str, output: Path | None = None) -> list[str]:
-    return [sys.executable, "-m", "tokenloom", *arguments(folder, path, *more, output=output)]
+def command(folder: Path, path: Path, *more: str) -> list[str]:
+    return [sys.executable, "-m", "tokenloom", *arguments(folder, path, *more)]
 
 
 def test_command_writes_the_dataset_and_a_summary(folder: Path, capsys: pytest.CaptureFixture[str]):
     texts = ["def f(): pass", "", "naïve 中文"]
     path = write_lines(folder / "in.jsonl", [{"text": text} for text in texts])
     out = output(capsys, *arguments(folder, path, "--append-eod", "--workers", "2", "--verbose"))
-    rows = rows_of(out)
-    tokenizer = make_tokenizer(byte_level_json())
-    expected = build_by_hand(folder / "hand", tokenizer, texts, eod=0)
+    rows = {row[0]: row[1] for row in rows_of(out) if len(row) == 2}
+    tokenizer = corpus.make_tokenizer(byte_level_json())
+    expected = corpus.build_by_hand(folder / "hand", tokenizer, texts, eod=0)
     assert pair_bytes(folder / "out" / "p_text_document") == expected
     num_tokens = len(expected[0]) // 2
     assert (rows["documents"], rows["dtype"]) == ("3", "uint16")
@@ -85,7 +72,7 @@ def test_what_goes_beside_the_dataset(folder: Path, options: tuple[str, ...], mo
 
 
 def test_several_keys_and_skipped_lines(folder: Path, capsys: pytest.CaptureFixture[str]):
-    (folder / "tokenizer.json").write_text(word_level_json(), encoding="utf-8")
+    (folder / "tokenizer.json").write_text(corpus.word_level_json(), encoding="utf-8")
     path = write_lines(folder / "in.jsonl", [{"a": "alpha", "b": "beta"}, b"bad", b"", {"a": "beta", "b": "alpha"}])
     words = ("--json-keys", "a", "b", "--engine", "tokenizers")
     status, _, err = run(capsys, *arguments(folder, path, *words))
@@ -109,17 +96,10 @@ def test_limit_on_file_size_leaves_nothing(folder: Path, engine: str):
     def limit() -> None:  # Python ignores SIGXFSZ, so that writing fails with EFBIG, as ENOSPC would come
         resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
 
-    result = subprocess.run(
-        command(folder, path, "--engine", engine),
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_SECONDS,
-        preexec_fn=limit,
-    )
-    assert result.returncode == 1, result.stderr
-    assert result.stderr.startswith("error: cannot write `")
-    assert "File too large" in result.stderr
-    assert leftovers(folder / "out") == []
+    options = {"capture_output": True, "text": True, "timeout": DEADLINE_SECONDS, "preexec_fn": limit}
+    result = subprocess.run(command(folder, path, "--engine", engine), **options)
+    assert (result.returncode, leftovers(folder / "out")) == (1, []), result.stderr
+    assert re.match("error: cannot write `.*File too large", result.stderr)
 
 
 def sizes_in(process: subprocess.Popen[str], folder: Path) -> list[int]:
@@ -151,9 +131,9 @@ def test_killed_command_leaves_nothing_that_opens(folder: Path):
 def test_command_takes_every_kind_of_tokenizer(folder: Path, capsys: pytest.CaptureFixture[str]):
     path = write_lines(folder / "in.jsonl", [{"text": "7 8"}, {"text": "9"}])
     prefix = str(folder / "out" / "p")
-    (folder / "ranks.tiktoken").write_bytes(tiktoken_file())
-    (folder / "m.model").write_bytes(sentencepiece_model())
-    pieces = make_sentencepiece()
+    (folder / "ranks.tiktoken").write_bytes(corpus.tiktoken_file())
+    (folder / "m.model").write_bytes(corpus.sentencepiece_model())
+    pieces = corpus.make_sentencepiece()
     words = ["preprocess", str(path), "--output-prefix", prefix, "--overwrite", "--tokenizer"]
     for tokenizer, expected in (
         ("null:100", [[[7, 8, 100]], [[9, 100]]]),
@@ -178,12 +158,6 @@ def test_command_begins_documents_and_splits_sentences(folder: Path, capsys: pyt
     assert "`--keep-newlines`: needs `--split-sentences`" in run(capsys, *words, "--keep-newlines")[2]
 
 
-def rows_of(out: str) -> dict[str, str]:
-    """Returns the rows of a table, by their first column."""
-    rows = [line.strip().split("  ", 1) for line in out.splitlines() if "  " in line.strip()]
-    return {row[0]: row[1].strip() for row in rows}
-
-
 def test_splits_duplicates_and_a_budget(folder: Path, capsys: pytest.CaptureFixture[str]):
     inputs = [folder / f"part-{number}.jsonl" for number in range(3)]
     for number, path in enumerate(inputs):
@@ -195,7 +169,7 @@ def test_splits_duplicates_and_a_budget(folder: Path, capsys: pytest.CaptureFixt
     assert f"3 files: too many bad records: 1 of 31, 2 % allowed; the first is `{inputs[1]}` line 11" in err
     assert (status, "and run the same command again" in err) == (1, True)
     out = run(capsys, *words, 1)[1]
-    rows = rows_of(out)
+    rows = {row[0]: row[1] for row in rows_of(out) if len(row) == 2}
     assert [rows[name] for name in ("documents", "duplicates", "shards", "shards reused")] == ["30", "15", "1", "1"]
     assert out.endswith(f"\n1 bad records were moved to {folder / 'out' / 'p.rejected.jsonl'}\n")
     found = [len(documents_of(folder / "out" / f"p_{split}_text_document")) for split in ("train", "valid")]
@@ -231,9 +205,7 @@ def test_restart_gives_up_what_was_done(folder: Path, capsys: pytest.CaptureFixt
 def test_wrong_values_are_told(folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str):
     path = write_lines(folder / "in.jsonl", [{"text": "a"}])
     status, _, err = run(capsys, *arguments(folder, path, *words))
-    assert status in (1, 2)
-    assert message in err
-    assert leftovers(folder / "out") == []
+    assert (status in (1, 2), message in err, leftovers(folder / "out")) == (True, True, [])
 
 
 TURNS = (("user", "Hi"), ("assistant", "Ho"), ("user", "More"), ("assistant", "No"))
@@ -266,9 +238,8 @@ def test_conversations_become_a_pair_with_roles(chat, tmp_path, capsys):
 
 
 def test_a_template_that_never_ends_is_ended_at_the_limit(chat, tmp_path, capsys):
-    (tmp_path / "loops.jinja").write_text(
-        "{% for i in range(999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
-    )
+    loops = "{% for i in range(999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+    (tmp_path / "loops.jinja").write_text(loops)
     status, _, err = run(capsys, *chat, "--chat-template", "loops.jinja", "--record-timeout-seconds", 0.5)
     assert "loops.jinja takes longer than 0.5 seconds for the first record of `chat.jsonl`" in err
     assert (status, "raise `--record-timeout-seconds`" in err) == (1, True)
@@ -284,26 +255,19 @@ def test_other_commands_know_the_images(capsys, folder, monkeypatch):
     assert lines[0] == "document 0 of p"
     assert any(", sequence 0 of 2, all 3 tokens ─" in line for line in lines)
     assert {"a cat", "[image of 7 bytes]"} <= set(lines)
-    assert ["sequences of mode 0", "1 with 3 tokens"] in table_rows(output(capsys, "info", "p", "--multimodal"))
+    assert ["sequences of mode 0", "1 with 3 tokens"] in rows_of(output(capsys, "info", "p", "--multimodal"))
     assert record(capsys, "info", "p", "--multimodal")["modes"] == [[0, 1, 3], [1, 1, 3]]
     assert run(capsys, "verify", "p", "--multimodal")[0] == 0
     out = output(capsys, "merge", "p", "p", "--multimodal", "--output-prefix", "twice")
-    assert ["2", "2", "4", "12", "48", "int32"] in [row[1:] for row in table_rows(out)]
+    assert ["2", "2", "4", "12", "48", "int32"] in [row[1:] for row in rows_of(out)]
 
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory with records in `data.txt`, GPT-2's two files, a tokenizer and word pieces."""
-    model = json.loads(byte_level_json())["model"]
-    merges = [" ".join(pair) if isinstance(pair, list) else pair for pair in model["merges"]]
+    write_gpt2(tmp_path)
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "one", "two", "##s"]
-    texts = {
-        "vocab.json": json.dumps(model["vocab"]),
-        "merges.txt": "\n".join(["#version: 0.2", *merges, ""]),
-        "tokenizer.json": byte_level_json(),
-        "vocab.txt": "\n".join(pieces),
-        "lines.txt": "one\ntwo\n",
-    }
+    texts = {"tokenizer.json": byte_level_json(), "vocab.txt": "\n".join(pieces), "lines.txt": "one\ntwo\n"}
     for name, text in texts.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     write_lines(tmp_path / "data.txt", [{"text": "one two", "title": "Ones"}, {"text": "", "title": "two"}])
