@@ -12,18 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.corpus.jobs import preprocess
-from tests.preprocess.corpus import (
-    EOD,
-    TIKTOKEN_SPECIALS,
-    byte_level_json,
-    make_tiktoken,
-    make_tokenizer,
-    mistaken_json,
-    sources,
-    tokenizer_of,
-    word_level_json,
-    write_lines,
-)
+from tests.preprocess import corpus
+from tests.preprocess.corpus import EOD, TIKTOKEN_SPECIALS, byte_level_json, make_tiktoken, make_tokenizer, sources
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from tools.sweep_tokenizers import sweep, swept_tokenizers
 
@@ -33,17 +23,7 @@ from tokenloom.preprocess.blocks import BlockTokenizer, DocumentTokens
 from tokenloom.preprocess.settings import CorpusSettings
 from tokenloom.preprocess.text import TextRecipe
 from tokenloom.tokenizers import engines
-from tokenloom.tokenizers.engines import (
-    EngineChoice,
-    GigatokenEngine,
-    certificate_of,
-    choose_engine,
-    installed_libraries,
-    one_thread_per_call,
-    read_table,
-    recheck,
-    require_equal,
-)
+from tokenloom.tokenizers.engines import EngineChoice, GigatokenEngine, certificate_of, choose_engine, require_equal
 from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer, joined, require_sound
 
@@ -82,8 +62,8 @@ def test_auto_takes_the_fast_engine_and_says_what_was_checked(pattern: str):
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (lambda: make_tokenizer(word_level_json()), 'does not support .*: Unsupported model type "WordLevel"'),
-        (lambda: make_tokenizer(mistaken_json()), r"`gigatoken \S+` has no certificate for .*: .*ByteLevel"),
+        (lambda: make_tokenizer(corpus.word_level_json()), 'does not support .*: Unsupported model type "WordLevel"'),
+        (lambda: make_tokenizer(corpus.mistaken_json()), r"`gigatoken \S+` has no certificate for .*: .*ByteLevel"),
         (lambda: make_tokenizer(byte_fallback_json()), "no certificate for the cutting rules of .*: .*byte_fallback"),
         (lambda: make_tiktoken(pattern=r"\p{N}|\P{N}+"), r"unsupported pattern '\\\\p{N}|\\\\P{N}\+'"),
     ],
@@ -101,18 +81,18 @@ def test_auto_takes_the_truth_and_says_why(make: Callable[[], TextTokenizer], re
 def test_parallelism_of_tokenizers_is_the_users_to_decide(monkeypatch: pytest.MonkeyPatch):
     variable = "TOKENIZERS_PARALLELISM"
     monkeypatch.delenv(variable, raising=False)
-    with one_thread_per_call():
+    with engines.one_thread_per_call():
         assert os.environ[variable] == "false"
     assert variable not in os.environ
     monkeypatch.setenv(variable, "true")
-    with one_thread_per_call():
+    with engines.one_thread_per_call():
         assert os.environ[variable] == "true"
     assert os.environ[variable] == "true"
 
 
 @pytest.mark.parametrize(("kind", "name"), [("sentencepiece", "sentencepiece"), ("byte", "numpy"), ("null", "numpy")])
 def test_kinds_of_one_engine(kind: str, name: str):
-    tokenizer = tokenizer_of(kind)
+    tokenizer = corpus.tokenizer_of(kind)
     choice = choose_engine("auto", tokenizer, TEXTS)
     assert (choice.name, choice.create().engine_name, choice.certificate) == (name, name, None)
     assert choice.reason == f"the only engine for tokenizers of kind {tokenizer.kind!r}"
@@ -143,10 +123,10 @@ def test_mismatch_names_text_and_tokens():
     with pytest.raises(TokenizerError, match=r"'forget it': expected \[\d+\] at token \d+, found \[\]"):
         require_equal(engine, truth, [*TEXTS, "forget it", "more"])
     encoded = engine.encode_texts(texts)
-    recheck(engine, truth, texts, encoded, choice=4)
+    engines.recheck(engine, truth, texts, encoded, choice=4)
     for choice in (5, 6, 7):
         with pytest.raises(TokenizerError, match=f"different ids for '{texts[choice - 4][:6]}"):
-            recheck(engine, truth, texts, encoded, choice=choice)
+            engines.recheck(engine, truth, texts, encoded, choice=choice)
 
 
 def test_block_with_a_mismatch_is_an_error():
@@ -222,7 +202,7 @@ def test_letters_inside_texts_of_a_batch(text: str, nfc: bool):
 
 def test_the_manifest_names_the_certificate(tmp_path: Any):
     tokenizer = tokenizer_of_merges(LLAMA3)
-    path = write_lines(tmp_path / "c.jsonl", [{"text": "a" + NEW_LETTER}, {"text": "b"}])
+    path = corpus.write_lines(tmp_path / "c.jsonl", [{"text": "a" + NEW_LETTER}, {"text": "b"}])
     preprocess(path, tmp_path / "out", tokenizer)
     found = certificate_of(tokenizer)
     assert found is not None
@@ -243,8 +223,8 @@ def test_versions_that_were_not_compared_are_not_used(monkeypatch: pytest.Monkey
 
 
 def test_the_shipped_table_is_for_the_installed_versions():
-    installed = {installed_libraries(truth) for truth in ("tokenizers", "tiktoken")}
-    found = {each.name: each for each in read_table() if each.libraries in installed}
+    installed = {engines.installed_libraries(truth) for truth in ("tokenizers", "tiktoken")}
+    found = {each.name: each for each in engines.read_table() if each.libraries in installed}
     assert found.keys() == swept_tokenizers().keys()
     assert found["llama3"].unicode == ("17.0", "16.0")
     assert (sum(stop - start for start, stop in found["llama3"].ranges), len(found["llama3"].ranges)) == (4657, 26)
@@ -262,7 +242,7 @@ def test_the_shipped_table_is_for_the_installed_versions():
     ],
 )
 def test_the_sweep_finds_what_the_table_says(names: tuple[str, ...], code_points: list[int]):
-    table = {each.name: each for each in read_table()}
+    table = {each.name: each for each in engines.read_table()}
     tokenizers = swept_tokenizers()
     for name in names:
         found = sweep(tokenizers[name](), name=name, code_points=code_points)

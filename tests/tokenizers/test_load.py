@@ -37,11 +37,8 @@ from tokenloom.tokenizers.reference_types import TYPES, ReferenceTokenizerOption
 from tokenloom.tokenizers.text_tokenizer import Encoded, TokenRoles, joined, require_known_ids, well_known_roles
 from tokenloom.tokenizers.tiktoken_ranks import REFERENCE_PATTERNS, TiktokenTokenizer
 
-FILES = {
-    "tokenizer.json": lambda: byte_level_json().encode(),
-    "tokenizer.model": sentencepiece_model,
-    "ranks.tiktoken": tiktoken_file,
-}
+FILES = {"tokenizer.model": sentencepiece_model, "ranks.tiktoken": tiktoken_file}
+FILES["tokenizer.json"] = lambda: byte_level_json().encode()
 DESCRIPTION = b'{"pattern": "cl100k", "special_tokens": {"<|endoftext|>": 1000}}'
 
 
@@ -62,15 +59,12 @@ def test_folder_with_one_tokenizer_is_enough(tmp_path: Path):
     assert load_tokenizer(write(tmp_path, "tokenizer.json")).kind == "huggingface"
 
 
-def test_rank_file_needs_a_pattern(tmp_path: Path):
+def test_rank_file_needs_a_pattern_and_options_come_before_the_description(tmp_path: Path):
     path = write(tmp_path, "ranks.tiktoken") / "ranks.tiktoken"
     with pytest.raises(TokenizerError, match=r"ranks\.tiktoken` needs a `pattern`\nhint: .*ranks\.tiktoken\.json`"):
         load_tokenizer(path)
     assert load_tokenizer(path, pattern="r50k").special_tokens == {}
-
-
-def test_options_come_before_the_description(tmp_path: Path):
-    path = write(tmp_path, "ranks.tiktoken", "ranks.tiktoken.json") / "ranks.tiktoken"
+    write(tmp_path, "ranks.tiktoken.json")
     described = load_tokenizer(path)
     assert (described.eod, described.special_tokens) == (1000, {EOD: 1000})
     tokenizer = load_tokenizer(path, pattern="r50k", special_tokens=TIKTOKEN_SPECIALS, eod_token="<|end|>")
@@ -98,7 +92,7 @@ def test_tokens_are_named(tmp_path: Path, name: str):
         (
             "null:5",
             {"eod_token": "4"},
-            r"`eod_token` and `bos_token`: not .* 'null:5'.*\nhint: .* the eod of 'null:5' is 5",
+            r"`eod_token` and `bos_token`: not .* 'null:5'.*\nhint: .* eod of 'null:5' is 5",
         ),
         ("byte", {"pattern": "r50k"}, "`pattern` and `special_tokens`: not supported by `byte`, .*'byte'"),
         ("null:5", {"special_tokens": {}}, "`pattern` and `special_tokens`: not supported by `null:5`"),
@@ -130,8 +124,8 @@ def keep(hub, name):
 def test_a_model_is_found_by_its_name(hub, name):
     path = keep(hub, name)
     assert local_file(name) == load_tokenizer(name).path == path
-    for other in ("other/gpt2", "../gpt2", "gpt2/", "/gpt2", "a/b/c", "", "gpt 2", "tokenizer.json"):
-        assert local_file(other) is None
+    others = ("other/gpt2", "../gpt2", "gpt2/", "/gpt2", "a/b/c", "", "gpt 2", "tokenizer.json")
+    assert {local_file(other) for other in others} == {None}
 
 
 def test_rank_files_of_tiktoken_are_found(hub, tmp_path, monkeypatch):
@@ -201,10 +195,6 @@ class PreTrainedTokenizerFast:
         self.chat_template = "{{ messages }}"
 
 
-class PreTrainedTokenizer:
-    __module__ = "transformers.tokenization_python"
-
-
 @pytest.fixture
 def json_file(tmp_path: Path) -> Path:
     path = tmp_path / "tokenizer.json"
@@ -223,7 +213,11 @@ def test_a_tokenizer_of_the_library_is_that_of_the_file_it_writes(json_file):
     assert pickle.loads(pickle.dumps(found)).tokenize(TEXT) == expected.tokenize(TEXT)
 
 
-def test_a_fast_tokenizer_brings_its_special_tokens_and_is_its_file(json_file, tmp_path):
+def test_a_slow_tokenizer_is_refused_and_a_fast_one_brings_its_special_tokens(json_file, tmp_path):
+    slow = type("PreTrainedTokenizer", (), {"__module__": "transformers.tokenization_python"})
+    message = "PreTrainedTokenizer is a slow tokenizer of .*, without a `tokenizer.json`\nhint: load the fast tokenizer"
+    with pytest.raises(TokenizerError, match=message):
+        load_tokenizer(slow())
     found = load_tokenizer(PreTrainedTokenizerFast(Tokenizer.from_file(str(json_file))))
     assert found.special_tokens_dict == {"eos_token": 0, "pad_token": 1}
     assert (found.eod, found.pad, found.path) == (0, 1, "<PreTrainedTokenizerFast>")
@@ -239,12 +233,6 @@ def test_a_fast_tokenizer_brings_its_special_tokens_and_is_its_file(json_file, t
     assert (other.path, other.sha256 == expected.sha256, other.knows_its_file) == (str(tmp_path), False, False)
 
 
-def test_a_slow_tokenizer_is_refused():
-    message = "PreTrainedTokenizer is a slow tokenizer of .*, without a `tokenizer.json`\nhint: load the fast tokenizer"
-    with pytest.raises(TokenizerError, match=message):
-        load_tokenizer(PreTrainedTokenizer())
-
-
 def test_an_encoding_of_tiktoken_is_that_of_its_file(tmp_path):
     path = tmp_path / "ours.tiktoken"
     path.write_bytes(tiktoken_file())
@@ -257,12 +245,16 @@ def test_an_encoding_of_tiktoken_is_that_of_its_file(tmp_path):
     assert found.tokenize(TEXT) == expected.tokenize(TEXT)
 
 
-def test_one_of_ours_is_returned_as_it_is(json_file):
+def test_one_of_ours_is_returned_as_it_is_and_settings_take_all_of_them(json_file):
     tokenizer = load_tokenizer(json_file)
     assert load_tokenizer(tokenizer) is tokenizer
     assert load_tokenizer(plain := load_tokenizer("byte")) is plain
     with pytest.raises(ConfigError, match="`eod_token`: has no effect on a loaded tokenizer, got 'x'"):
         load_tokenizer(tokenizer, eod_token="x")
+    stand_in = StandInTokenizer()
+    assert (as_tokenizer(None), as_tokenizer(stand_in)) == (None, stand_in)
+    of_path = {as_tokenizer(each).sha256 for each in (str(json_file), json_file, json_file.parent)}
+    assert of_path == {as_tokenizer(Tokenizer.from_file(str(json_file))).sha256}
 
 
 def test_an_object_reads_what_its_file_has_made(json_file, tmp_path):
@@ -278,16 +270,6 @@ def test_an_object_reads_what_its_file_has_made(json_file, tmp_path):
     narrow = load_tokenizer("null:40")
     with pytest.raises(TokenizerError, match="expected the tokenizer that made the data"):
         load(prefix, sequence_length=8, tokenizer=narrow)
-
-
-def test_settings_take_all_of_them(json_file):
-    stand_in = StandInTokenizer()
-    assert as_tokenizer(None) is None
-    assert as_tokenizer(stand_in) is stand_in
-    assert (
-        as_tokenizer(str(json_file)).sha256 == as_tokenizer(json_file).sha256 == as_tokenizer(json_file.parent).sha256
-    )
-    assert as_tokenizer(Tokenizer.from_file(str(json_file))).sha256 == as_tokenizer(json_file).sha256
 
 
 @pytest.mark.parametrize("given", [5, 1.5, True, b"x", ["tokenizer.json"], {}, StandInTokenizer])
@@ -323,11 +305,9 @@ class WordTokenizer(TokenRoles):
         return joined([np.array(self.tokenize(text), dtype=np.int64) for text in texts], np.int64)
 
 
-WORDS = TokenizerKind(called="a `.words`", suffixes=(".words",), load=WordTokenizer)
-
-
 def test_a_kind_is_added_by_one_object(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setitem(KINDS, "words", WORDS)
+    kind = TokenizerKind(called="a `.words`", suffixes=(".words",), load=WordTokenizer)
+    monkeypatch.setitem(KINDS, "words", kind)
     folder = tmp_path
     (folder / "list.words").write_text("to be or not <eos>")
     tokenizer = load_tokenizer(folder)
@@ -337,16 +317,14 @@ def test_a_kind_is_added_by_one_object(monkeypatch: pytest.MonkeyPatch, tmp_path
     summary = preprocess_corpus([folder / "in.jsonl"], folder / "out", tokenizer, settings, num_processes=1)
     assert documents_of(folder / "out_text_document") == [[[0, 1, 2, 3, 0, 1, 4]], [[1, 4]]]
     assert summary.engine == "words"
-    with pytest.raises(
-        TokenizerError, match=r"a `\.tiktoken`, .*, a `vocab\.txt` or a `\.words`, or of a folder with one"
-    ):
+    message = r"a `\.tiktoken`, .*, a `vocab\.txt` or a `\.words`, or of a folder with one"
+    with pytest.raises(TokenizerError, match=message):
         load_tokenizer(folder / "absent")
     with pytest.raises(ConfigError, match=r"`special_tokens`: not supported by .* of kind 'words'"):
         load_tokenizer(folder / "list.words", pattern="r50k")
     assert load_tokenizer(folder / "list.words", kind="words", eod_token="not").eod == 3
 
 
-ROLES = ["<unk>", "<s>", "</s>", "<mask>", "<pad>", "<cls>", "<sep>"]
 PEER_TEXTS = ["Hello  world's\n\nÄpfel 12", "", " a", "naïve 中文 x</s>y"]
 
 
