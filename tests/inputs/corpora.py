@@ -18,6 +18,7 @@ from tokenloom.inputs.find import inspect_input, whole_file
 from tokenloom.inputs.record_format import open_slice
 from tokenloom.inputs.records import ParsedBlock, parse_block
 
+LINE = b'{"text": "a"}\n'
 COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
     ".gz": gzip.compress,
@@ -27,13 +28,15 @@ COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-LINE = b'{"text": "a"}\n'
-
-
 def write(folder, *names, data=LINE):
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)
+
+
+def write_data(path, data):
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return path
 
 
 def found_in(folder, found):

@@ -57,17 +57,12 @@ def test_what_the_kernel_refuses_is_read_as_ever(lines, keys, expected):
     assert [texts(parsed, number) for number in range(len(keys))] == [expected] * len(keys)
 
 
-def test_a_key_that_is_no_utf8_is_not_found():
+def test_keys_stay_together_and_a_key_that_is_no_utf8_is_not_found():
     [bad_line] = parse(b'{"text": "a"}', keys=("\ud800",)).bad_lines
     assert bad_line.reason == "no key '\\ud800'; found 'text'"
-
-
-def test_keys_stay_together():
     parsed = parse(b'{"a": "1", "b": "2"}', b'{"a": "3"}', b'{"b": "4", "a": ["5"]}', keys=("a", "b"))
-    assert texts(parsed, 0) == ["1", "5"]
-    assert texts(parsed, 1) == ["2", "4"]
-    assert [line.line for line in parsed.bad_lines] == [2]
-    assert parsed.skipped.tolist() == [1]
+    assert (texts(parsed, 0), texts(parsed, 1)) == (["1", "5"], ["2", "4"])
+    assert ([line.line for line in parsed.bad_lines], parsed.skipped.tolist()) == ([2], [1])
 
 
 @pytest.mark.parametrize(
@@ -130,13 +125,8 @@ def test_line_that_is_too_long_is_bad():
 
 def test_keys_lead_into_objects_unless_they_hold_the_dot_themselves(tmp_path):
     path = tmp_path / "a.jsonl"
-    records = [
-        {"meta": {"text": "inner", "a.b": {"c": "x"}}},
-        {"meta": {"text": "inner"}, "meta.text": "literal"},
-        {"meta": "no object"},
-        {"meta": None},
-    ]
-    path.write_bytes(json_lines(records))
+    inner = {"meta": {"text": "inner", "a.b": {"c": "x"}}}
+    path.write_bytes(json_lines([inner, {**inner, "meta.text": "literal"}, {"meta": "no object"}, {"meta": None}]))
     parsed = parse_file(path, ["meta.text"])
     assert documents(parsed) == [["inner"], ["literal"]]
     assert bad(parsed) == [(3, "no key 'meta.text'; found 'meta'"), (4, "no key 'meta.text'; found 'meta'")]

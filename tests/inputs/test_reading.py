@@ -23,6 +23,7 @@ from tests.inputs.corpora import (
     parse_file,
     parse_slices,
     write_arrow,
+    write_data,
     write_parquet,
 )
 
@@ -40,9 +41,7 @@ def write_rows(path):
         return write_parquet(path, ROWS, row_group_size=100)
     if path.suffix == ".arrow":
         return write_arrow(path, ROWS, batch_rows=50)
-    data = json_lines(ROWS)
-    path.write_bytes(COMPRESSIONS.get(path.suffix, bytes)(data))
-    return path
+    return write_data(path, COMPRESSIONS.get(path.suffix, bytes)(json_lines(ROWS)))
 
 
 NAMES = ["a.jsonl", "a.jsonl.gz", "a.parquet", "a.arrow"]
@@ -73,8 +72,7 @@ def test_a_file_that_is_another_one_now_is_refused(tmp_path, name, change, what)
 
 PROGRAM = """
 import sys
-from tokenloom.inputs.find import cut_inputs
-from tokenloom.inputs.find import find_inputs
+from tokenloom.inputs.find import cut_inputs, find_inputs
 from tokenloom.inputs.record_format import open_slice
 from tokenloom.inputs.records import parse_block
 
@@ -190,9 +188,8 @@ def test_parquet_is_cut_between_row_groups(tmp_path):
     found = find_inputs([str(path)]).files
     [[(_, start, stop)]] = bounds(cut_inputs(found, shard_bytes=1 << 20))
     assert (start, stop) == (0, 5)
-    assert [[(start, stop)] for [(_, start, stop)] in bounds(cut_inputs(found, shard_bytes=1))] == [
-        [(number, number + 1)] for number in range(5)
-    ]
+    shards = bounds(cut_inputs(found, shard_bytes=1))
+    assert [(start, stop) for [(_, start, stop)] in shards] == [(number, number + 1) for number in range(5)]
     empty = write_parquet(tmp_path / "b.parquet", pytest.importorskip("pyarrow").table({"text": ["a"]}).slice(0, 0))
     assert documents(parse_file(empty)) == []
 
@@ -216,8 +213,7 @@ ODD = [b"", b"a", b"b" * 3, b"c" * 17, b"\r", b"d\r", b"  ", "\u00e9".encode()]
     limit=st.sampled_from([8, 1000]),
 )
 def test_any_cut_of_lines_gives_the_lines_of_the_whole(tmp_path_factory, lines, ends, cuts, block_bytes, limit):
-    path = tmp_path_factory.mktemp("cut") / "a.txt"
-    path.write_bytes(b"\n".join(lines) + (b"\n" if ends else b""))
+    path = write_data(tmp_path_factory.mktemp("cut") / "a.txt", b"\n".join(lines) + (b"\n" if ends else b""))
     file = inspect_input(str(path), input_format="text-lines")
     options = {"block_bytes": block_bytes, "max_record_bytes": limit}
     places = sorted({0, file.num_bytes, *(min(cut, file.num_bytes) for cut in cuts)})
@@ -259,8 +255,7 @@ def test_shards_of_any_size_hold_every_record_once(
 
 
 def test_records_of_a_range_of_bytes_count_from_its_start_and_rows_from_the_file(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(json_lines([{"text": "a"}] * 4))
+    path = write_data(tmp_path / "a.jsonl", json_lines([{"text": "a"}] * 4))
     first, second = (slice_ for [slice_] in cut_inputs(find_inputs([str(path)]).files, shard_bytes=30))
     assert not first.numbers_records_from_its_start
     assert second.numbers_records_from_its_start
@@ -273,8 +268,7 @@ def test_records_of_a_range_of_bytes_count_from_its_start_and_rows_from_the_file
 
 
 def test_slices_read_a_line_that_is_longer_than_them_once(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b'{"text": "a"}\n' + b"x" * 3_000_000 + b'\n{"text": "b"}\n')
+    path = write_data(tmp_path / "a.jsonl", b'{"text": "a"}\n' + b"x" * 3_000_000 + b'\n{"text": "b"}\n')
     file = inspect_input(str(path))
     bounds = [*range(0, file.num_bytes, 500_000), file.num_bytes]
     slices = [InputSlice(file=file, start=start, stop=stop) for start, stop in itertools.pairwise(bounds)]
@@ -294,11 +288,6 @@ SUFFIXES = [suffix for suffix in COMPRESSIONS if suffix]
 def blocks_of(path, block_bytes=6):
     with closing(open_whole(path, input_format="jsonl", block_bytes=block_bytes)) as reader:
         return list(reader.blocks())
-
-
-def write_data(path, data):
-    path.write_bytes(data)
-    return path
 
 
 zstd = COMPRESSIONS[".zst"]

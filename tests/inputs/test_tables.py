@@ -14,7 +14,6 @@ from tokenloom.inputs.utf8_texts import Utf8Texts
 WRITERS = {"a.parquet": write_parquet, "a.arrow": write_arrow}
 
 TEXT = st.text(max_size=20)
-VALUE = st.one_of(TEXT, st.none(), st.lists(st.one_of(TEXT, st.none()), max_size=3))
 
 
 @given(
@@ -27,8 +26,7 @@ VALUE = st.one_of(TEXT, st.none(), st.lists(st.one_of(TEXT, st.none()), max_size
 )
 def test_rows_come_to_what_json_comes_to(tmp_path_factory, plain, lists, nested, block_bytes, name, data):
     folder = tmp_path_factory.mktemp("same")
-    values = plain
-    kind = pa.string()
+    values, kind = plain, pa.string()
     if lists:
         values = [data.draw(st.one_of(st.none(), st.lists(st.one_of(TEXT, st.none()), max_size=3))) for _ in plain]
         kind = pa.list_(kind)
@@ -44,9 +42,8 @@ def test_rows_come_to_what_json_comes_to(tmp_path_factory, plain, lists, nested,
     expected = parse_file(lines, [key], block_bytes=block_bytes)
     assert documents(table) == documents(expected)
     assert bad(table) == bad(expected)
-    assert [json.loads(line.data) for block in table for line in block.bad_lines] == [
-        json.loads(line.data) for block in expected for line in block.bad_lines
-    ]
+    found = [[json.loads(line.data) for block in each for line in block.bad_lines] for each in (table, expected)]
+    assert found[0] == found[1]
 
 
 BAD_COLUMNS = [
@@ -134,9 +131,8 @@ def test_columns_of_strings_are_read_where_they_are(kind, batches):
 def test_a_column_with_a_text_that_is_not_utf8_is_read_row_by_row(wrong, kind):
     binary = pa.large_binary() if kind == pa.large_string() else pa.binary()
     column = pa.array([b"a", wrong, b"b"], type=binary).view(kind)
-    parsed = parse_block(
-        TableBlock(path="table", first_record=1, batches=(pa.record_batch({"text": column}),)), ["text"]
-    )
+    block = TableBlock(path="table", first_record=1, batches=(pa.record_batch({"text": column}),))
+    parsed = parse_block(block, ["text"])
     assert documents([parsed]) == [["a"], ["b"]]
     assert bad([parsed]) == [(2, f"not UTF-8: byte 0x{wrong[0]:02x} at column 1")]
 
@@ -147,9 +143,8 @@ def test_text_in_dictionaries_and_views_is_measured_by_row(tmp_path, kind):
     parsed = parse_file(write_arrow(tmp_path / "a.arrow", pa.table({"text": column})), max_record_bytes=400)
     assert documents(parsed) == [["a"], ["a"], ["é"]]
     assert [number for number, _ in bad(parsed)] == [2]
-    assert all(
-        isinstance(column.texts, Utf8Texts) for block in parsed if not block.bad_lines for column in block.columns
-    )
+    columns = [column for block in parsed if not block.bad_lines for column in block.columns]
+    assert all(isinstance(column.texts, Utf8Texts) for column in columns)
 
 
 def test_a_row_of_lists_that_stands_for_too_much_is_a_bad_row(tmp_path):
@@ -189,14 +184,8 @@ def test_a_decoded_batch_above_the_limit_is_refused(tmp_path, stream):
 
 def test_a_damaged_row_group_is_an_error_and_the_ones_before_are_read(tmp_path):
     texts = [f"text {number} " + "abcdefgh"[number % 8] * 50 for number in range(400)]
-    path = write_parquet(
-        tmp_path / "a.parquet",
-        [{"text": text} for text in texts],
-        row_group_size=100,
-        compression="none",
-        use_dictionary=False,
-        write_page_checksum=True,
-    )
+    options = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
+    path = write_parquet(tmp_path / "a.parquet", [{"text": text} for text in texts], row_group_size=100, **options)
     data = bytearray(path.read_bytes())
     data[data.index(b"text 250")] ^= 255
     path.write_bytes(bytes(data))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.inputs.corpora import COMPRESSIONS, bad, documents, open_whole, parse_file
+from tests.inputs.corpora import COMPRESSIONS, bad, documents, open_whole, parse_file, write_data
 from tests.preprocess.corpus import documents_of
 from tests.support import small_shards
 
@@ -38,8 +38,7 @@ def test_a_line_of_text_is_a_document_whatever_it_looks_like(tmp_path):
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 @pytest.mark.parametrize("block_bytes", [1, 1000])
 def test_lines_of_utf16_are_refused(tmp_path, input_format, encoding, block_bytes):
-    path = tmp_path / "a"
-    path.write_bytes('\ufeff{"text": "a"}\n'.encode(encoding))
+    path = write_data(tmp_path / "a", '\ufeff{"text": "a"}\n'.encode(encoding))
     with pytest.raises(InputError, match=r"`.*/a`: expected UTF-8, found the byte order mark of UTF-16") as caught:
         parse_file(path, input_format=input_format, block_bytes=block_bytes)
     assert "iconv" in caught.value.hint
@@ -47,8 +46,7 @@ def test_lines_of_utf16_are_refused(tmp_path, input_format, encoding, block_byte
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_a_file_of_text_is_a_document_as_it_is(tmp_path, suffix):
-    path = tmp_path / f"a.txt{suffix}"
-    path.write_bytes(COMPRESSIONS[suffix]("\ufeffone\r\n\n\0 two\n".encode()))
+    path = write_data(tmp_path / f"a.txt{suffix}", COMPRESSIONS[suffix]("\ufeffone\r\n\n\0 two\n".encode()))
     assert documents(parse_file(path, input_format="text-files")) == [["one\r\n\n\0 two\n"]]
 
 
@@ -61,8 +59,7 @@ def test_a_file_of_text_is_a_document_as_it_is(tmp_path, suffix):
     ],
 )
 def test_a_file_of_text_that_is_none_is_a_bad_record(tmp_path, data, reason):
-    path = tmp_path / "a.txt"
-    path.write_bytes(data)
+    path = write_data(tmp_path / "a.txt", data)
     [block] = parse_file(path, input_format="text-files", max_record_bytes=2000)
     [line] = block.bad_lines
     assert (line.path, line.unit, line.line, line.reason) == (str(path), "file", 1, reason)
@@ -72,18 +69,12 @@ def test_a_file_of_text_that_is_none_is_a_bad_record(tmp_path, data, reason):
 
 @pytest.mark.parametrize("data", [b"", b" \n\r\n"])
 def test_a_file_of_white_space_is_blank(tmp_path, data):
-    (tmp_path / "a.txt").write_bytes(data)
-    [block] = parse_file(tmp_path / "a.txt", input_format="text-files")
+    [block] = parse_file(write_data(tmp_path / "a.txt", data), input_format="text-files")
     assert (block.num_documents, block.num_blank_lines, block.bad_lines) == (0, 1, [])
 
 
 ROWS = 'id,text,url\n1,one,u\n2,"two\nlines, and ""quotes""",u\n3,,u\n'
 TEXTS = [["one"], ['two\nlines, and "quotes"'], [""]]
-
-
-def write(path, data):
-    path.write_bytes(data.encode() if isinstance(data, str) else data)
-    return path
 
 
 def refused(path, **options):
@@ -94,7 +85,7 @@ def refused(path, **options):
 
 @pytest.mark.parametrize(("mark", "end"), [(b"", "\n"), (b"\xef\xbb\xbf", "\r\n")])
 def test_the_texts_of_a_column(tmp_path, mark, end):
-    path = write(tmp_path / "a.csv", mark + ROWS.replace("\n", end).encode())
+    path = write_data(tmp_path / "a.csv", mark + ROWS.replace("\n", end).encode())
     for block_bytes in (1, 2, 7, 1000):
         found = documents(parse_file(path, block_bytes=block_bytes))
         assert found == [[text.replace("\n", end) for text in each] for each in TEXTS]
@@ -102,14 +93,14 @@ def test_the_texts_of_a_column(tmp_path, mark, end):
 
 @pytest.mark.parametrize("name", ["a.tsv", "b.tab"])
 def test_tabs_separate_fields_too(tmp_path, name):
-    path = write(tmp_path / name, 'title\ttext\na, b\t"x\ty"\n')
+    path = write_data(tmp_path / name, 'title\ttext\na, b\t"x\ty"\n')
     assert documents(parse_file(path, keys=["text", "title"])) == [["x\ty"]]
     assert documents(parse_file(path, keys=["title"])) == [["a, b"]]
 
 
 @pytest.mark.parametrize("block_bytes", [1, 10, 1000])
 def test_bad_rows_are_bad_alone(tmp_path, block_bytes):
-    path = write(
+    path = write_data(
         tmp_path / "a.csv",
         b'id,text\n1,one\n2,two,three\n4\n5,"a\nb"\n\n7,NULL\n8,caf\xe9\n9,"q\rr"\n10\n11,\n12\n13\n',
     )
@@ -128,13 +119,13 @@ def test_bad_rows_are_bad_alone(tmp_path, block_bytes):
 
 @pytest.mark.parametrize("rows", [b'2,"x', b'2,"x\n', b'"2,x\n3,y', b'2,"x\n3,y\n4,""\n'])
 def test_a_quote_that_is_open_at_the_end_is_an_error(tmp_path, rows):
-    error = refused(write(tmp_path / "a.csv", b"id,text\n1,one\n" + rows))
+    error = refused(write_data(tmp_path / "a.csv", b"id,text\n1,one\n" + rows))
     assert error.message.endswith("a.csv`: a quote is not closed before the end of the file")
 
 
 @pytest.mark.parametrize("block_bytes", [1, 5, 1000])
 def test_a_row_that_is_too_long_leaves_its_neighbours(tmp_path, block_bytes):
-    path = write(tmp_path / "a.csv", 'text\nbefore\n"' + 'long\n""' * 20 + '"\nafter\nx"y\n')
+    path = write_data(tmp_path / "a.csv", 'text\nbefore\n"' + 'long\n""' * 20 + '"\nafter\nx"y\n')
     parsed = parse_file(path, block_bytes=block_bytes, max_record_bytes=40)
     assert documents(parsed) == [["before"], ["after"], ['x"y']]
     assert [number for number, _ in bad(parsed)] == [2]
@@ -142,7 +133,7 @@ def test_a_row_that_is_too_long_leaves_its_neighbours(tmp_path, block_bytes):
 
 @pytest.mark.parametrize("num_rows", [0, 100_000])
 def test_a_row_that_is_longer_than_what_is_read_at_once(tmp_path, num_rows):
-    path = write(tmp_path / "a.csv", "text\n" + "a\n" * num_rows + "x" * 800_000 + "\nb\n")
+    path = write_data(tmp_path / "a.csv", "text\n" + "a\n" * num_rows + "x" * 800_000 + "\nb\n")
     error = refused(path, memory_bytes=64 << 20)
     assert "straddling object straddles two block boundaries" in error.message
     assert error.hint == "close open quotes, or raise `memory_bytes`: a row may take 1/256 of it (262144)"
@@ -150,7 +141,7 @@ def test_a_row_that_is_longer_than_what_is_read_at_once(tmp_path, num_rows):
 
 
 def test_rows_are_numbered_and_halved(tmp_path):
-    path = write(tmp_path / "a.csv", ROWS + "4\n")
+    path = write_data(tmp_path / "a.csv", ROWS + "4\n")
     with closing(open_whole(path)) as reader:
         [block] = reader.blocks()
         assert reader.num_rows == 4
@@ -164,7 +155,7 @@ def test_rows_are_numbered_and_halved(tmp_path):
 
 
 def test_a_reader_may_be_closed_at_any_time(tmp_path):
-    path = write(tmp_path / "a.csv", ROWS + "4,text,u\n" * 500_000)
+    path = write_data(tmp_path / "a.csv", ROWS + "4,text,u\n" * 500_000)
     for num_blocks in range(6):
         reader = open_whole(path, keys=["text"], memory_bytes=64 << 20)
         for _ in zip(range(num_blocks), reader.blocks(), strict=False):
@@ -185,7 +176,7 @@ def test_a_reader_may_be_closed_at_any_time(tmp_path):
     ],
 )
 def test_headers_that_name_no_columns(tmp_path, data, message):
-    assert message in refused(write(tmp_path / "a.csv", data)).message
+    assert message in refused(write_data(tmp_path / "a.csv", data)).message
 
 
 @given(
@@ -196,7 +187,7 @@ def test_headers_that_name_no_columns(tmp_path, data, message):
 def test_what_csv_writes_is_read_back(tmp_path_factory, rows, block_bytes, end):
     sink = io.StringIO(newline="")
     csv.writer(sink, lineterminator=end, quoting=csv.QUOTE_ALL).writerows([["text", "more"], *rows])
-    path = write(tmp_path_factory.mktemp("csv") / "a.csv", sink.getvalue())
+    path = write_data(tmp_path_factory.mktemp("csv") / "a.csv", sink.getvalue())
     with closing(open_whole(path, keys=["text", "more"], block_bytes=block_bytes)) as reader:
         blocks = list(reader.blocks())
     for column, keys in enumerate((["text"], ["more"])):
@@ -237,8 +228,7 @@ class Fortunes(RecordFormat):
 
     def check_keys(self, path, keys):
         if tuple(keys) != (TEXT_KEY,):
-            message = f"`{path}` has texts without names"
-            raise ConfigError(message)
+            raise ConfigError(f"`{path}` has texts without names")
 
     def open(self, slice_, options):
         return FortuneReader(slice_, options)
