@@ -53,9 +53,8 @@ def parts_of(template, conversation, tmp_path, config=None):
         path = tmp_path / "template.jinja"
         path.write_text(template)
         template = str(path)
-    return [
-        (part.text, part.is_answer) for part in find_chat_template(tokenizer, template).compiled().render(conversation)
-    ]
+    parts = find_chat_template(tokenizer, template).compiled().render(conversation)
+    return [(part.text, part.is_answer) for part in parts]
 
 
 def test_the_built_in_template_ends_with_the_answer(tmp_path):
@@ -135,10 +134,7 @@ def test_a_template_that_fails_or_breaks_out_is_a_reason(tmp_path, template, tex
         parts_of(template, TWO_TURNS, tmp_path)
 
 
-SYSTEM = {"role": "system", "content": "s"}
-USER = {"role": "user", "content": "u"}
-ASSISTANT = {"role": "assistant", "content": "a"}
-TOOL = {"role": "tool", "content": "t"}
+SYSTEM, USER, ASSISTANT, TOOL = ({"role": role, "content": role[0]} for role in ("system", "user", "assistant", "tool"))
 
 
 def roles_of(messages):
@@ -230,10 +226,8 @@ PARTS = st.lists(st.lists(st.text(st.sampled_from("ab é👍\n\t1한"), max_size
 
 @pytest.fixture(scope="module")
 def encoders(tokenizer):
-    return {
-        name: SpanEncoder(tokenizer, choose_engine(name, tokenizer, []), num_workers=1)
-        for name in ("gigatoken", "tokenizers")
-    }
+    choices = {name: choose_engine(name, tokenizer, []) for name in ("gigatoken", "tokenizers")}
+    return {name: SpanEncoder(tokenizer, choice, num_workers=1) for name, choice in choices.items()}
 
 
 @given(texts=PARTS)

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import gzip
 import hashlib
+import json
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import nupunkt
@@ -9,10 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
-from tests.preprocess.corpus import EOD, byte_level_json, documents_of, make_tokenizer, write_lines
+from tests.corpus.jobs import preprocess, preprocess_multimodal
+from tests.preprocess.corpus import EOD, PAIR_SUFFIXES, byte_level_json, documents_of, make_tokenizer, write_lines
 from tokenizers import Tokenizer, processors
 
+from tokenloom import InputError, MissingObjectError
 from tokenloom.errors import ConfigError, MissingTokenError, TokenizerError
+from tokenloom.indexed.manifests import DocumentLedger, InputRecord, SpecialToken, read_manifest
+from tokenloom.indexed.origins import read_origins
+from tokenloom.indexed.verify import verify_dataset
 from tokenloom.inputs.records import Texts
 from tokenloom.preprocess.blocks import DocumentTokens, SentenceSplitter, TemplateTokens, split_texts
 from tokenloom.preprocess.selection import first_occurrences, hash_documents, hash_of_text, split_of
@@ -108,11 +116,11 @@ def test_documents_are_those_of_the_library(tmp_path):
 TEXT = ' He met Dr. Smith at 3.15 p.m. on Monday.\n\nWas it late?  No! "Not at all."\tEnd without a stop\n'
 SENTENCES = ["He met Dr. Smith at 3.15 p.m. on Monday.", "Was it late?", "No!", '"Not at all."', "End without a stop"]
 
-words = st.sampled_from(
+some_words = st.sampled_from(
     ["Dr.", "p.m.", "Yes.", "no", "It", "e.g.", "3.14", "U.S.", '"Why?"', "(Ok.)", "...", "!", "x.)"]
 )
 spaces = st.sampled_from([" ", "  ", "\n", "\n\n", "\t", "\u00a0", "\u2028", ""])
-prose = st.lists(st.one_of(words, spaces, st.text(max_size=8)), max_size=40).map("".join)
+prose = st.lists(st.one_of(some_words, spaces, st.text(max_size=8)), max_size=40).map("".join)
 
 
 def test_white_space_stays_behind_its_sentence():
@@ -123,17 +131,13 @@ def test_white_space_stays_behind_its_sentence():
 
 
 @given(text=prose)
-def test_kept_sentences_are_the_text(text: str):
+def test_kept_sentences_are_the_text_and_plain_ones_those_of_the_library(text: str):
     kept = SentenceSplitter(keep_newlines=True).split(text)
     assert "".join(kept) == text
     assert "" not in kept
     plain = SentenceSplitter().split(text)
     assert plain == [sentence.strip() for sentence in kept if sentence.strip()]
-
-
-@given(text=prose)
-def test_sentences_are_those_of_the_library(text: str):
-    assert SentenceSplitter().split(text) == [each.strip() for each in nupunkt.sent_tokenize(text) if each.strip()]
+    assert plain == [each.strip() for each in nupunkt.sent_tokenize(text) if each.strip()]
 
 
 def test_words_without_end_are_split_at_their_ends_only():
@@ -159,9 +163,8 @@ def test_texts_of_documents_are_split_one_by_one(texts, ends, expected, expected
 
 
 hash_rows = st_numpy.arrays(np.uint64, st.tuples(st.integers(0, 30), st.just(2)))
-few_hashes = st_numpy.arrays(
-    np.uint64, st.tuples(st.integers(0, 12), st.just(2)), elements=st.sampled_from([0, 1, 2**63, 2**64 - 1])
-)
+few = st.sampled_from([0, 1, 2**63, 2**64 - 1])
+few_hashes = st_numpy.arrays(np.uint64, st.tuples(st.integers(0, 12), st.just(2)), elements=few)
 
 
 def documents(*rows: list[str]) -> Texts:
@@ -170,9 +173,8 @@ def documents(*rows: list[str]) -> Texts:
 
 
 def test_hash_is_that_of_framed_texts():
-    framed = b"".join(
-        number.to_bytes(8, "little") + data for number, data in [(2, b""), (1, b"a"), (3, "é\0".encode()), (0, b"")]
-    )
+    frames = [(2, b""), (1, b"a"), (3, "é\0".encode()), (0, b"")]
+    framed = b"".join(number.to_bytes(8, "little") + data for number, data in frames)
     [found] = hash_documents([documents(["a", "é\0"]), documents([])], 1)
     assert found.astype("<u8").tobytes() == hashlib.blake2b(framed, digest_size=16).digest()
 
@@ -232,3 +234,83 @@ def test_a_text_is_found_by_the_hash_of_its_document(text: str):
     assert (hash_of_text(text) == found).all()
     assert (hash_of_text(text.encode("utf-8", "replace")) == found).all()
     assert (hash_of_text(text + "\n") != found).any()
+
+
+def test_json_lines_are_accounted_for(tmp_path: Path, words):
+    lines = [{"a": "alpha beta", "b": "beta"}, b"", b"bad", {"a": "", "b": ["alpha", "alpha"]}]
+    path = write_lines(tmp_path / "in.jsonl", lines)
+    preprocess(path, tmp_path / "out", words, keys=["a", "b"], append_eod=True, skip_bad_records=True)
+    for key, num_tokens, largest in (("a", 3, 3), ("b", 5, 3)):
+        prefix = f"{tmp_path}/out_{key}_document"
+        manifest = read_manifest(prefix)
+        assert manifest.ledger == DocumentLedger(num_read=4, num_kept=2, num_rejected=1, num_blank=1)
+        assert (manifest.pair.num_documents, manifest.pair.num_tokens) == (2, num_tokens)
+        assert manifest.pair.largest_token == largest
+        assert (manifest.options["key"], manifest.options["append_eod"]) == (key, True)
+        num_bytes, version = path.stat().st_size, str(path.stat().st_mtime_ns)
+        assert manifest.inputs == (InputRecord(path=str(path), num_bytes=num_bytes, version=version),)
+        assert manifest.tokenizer.sha256 == words.sha256
+        assert manifest.tokenizer.path == "memory/tokenizer.json"
+        assert manifest.tokenizer.vocab_size == 4
+        assert (manifest.tokenizer.bos, manifest.tokenizer.eod) == (None, SpecialToken(id=1, text="</s>"))
+        assert manifest.engine == "tokenizers"
+        report = verify_dataset(prefix)
+        assert (report.problems, report.has_manifest) == ((), True)
+
+
+@pytest.mark.parametrize("from_folder", [True, False])
+def test_pairs_of_text_and_image_are_accounted_for(tmp_path: Path, words, from_folder):
+    folder = tmp_path / "pairs"
+    folder.mkdir()
+    for name, text in (("cat", "alpha"), ("dog", "alpha beta")):
+        (folder / f"{name}.jpg").write_bytes(b"\xff" * 9)
+        (folder / f"{name}.txt").write_text(text)
+    lines = write_lines(tmp_path / "in.jsonl", [{"text": "alpha beta", "image": "pairs/cat.jpg"}, b"bad"])
+    path = folder if from_folder else lines
+    preprocess_multimodal(path, tmp_path / "out", words, append_eod=True, skip_bad_lines=True)
+    manifest = read_manifest(f"{tmp_path}/out")
+    assert manifest.pair.largest_token == 3  # of the texts: images are no tokens
+    expected = DocumentLedger(num_read=2, num_kept=2) if from_folder else None
+    assert manifest.ledger == (expected or DocumentLedger(num_read=2, num_kept=1, num_rejected=1))
+    (record,) = manifest.inputs
+    assert (record.path, record.num_bytes) == (str(path), 2 * 9 + 15 if from_folder else lines.stat().st_size)
+    for multimodal in (True, False):
+        assert verify_dataset(f"{tmp_path}/out", multimodal=multimodal).problems == ()
+
+
+@pytest.fixture
+def lines() -> bytes:
+    texts = (f"document {number} " * (number % 7) for number in range(500))
+    return b"".join(json.dumps({"text": text}).encode() + b"\n" for text in texts)
+
+
+def test_the_result_is_that_of_local_files(bucket, lines, tmp_path):
+    tokenizer = make_tokenizer(byte_level_json())
+    (tmp_path / "text.jsonl").write_bytes(lines)
+    local = preprocess(tmp_path / "text.jsonl", tmp_path / "out", tokenizer, append_eod=True)
+    source = bucket.put("text", gzip.compress(lines))
+    seen = []
+    options = {"append_eod": True, "input_format": "jsonl", "progress": seen.append}
+    summary = preprocess(source, bucket.url("out"), tokenizer, **options)
+    assert [each.num_tokens for each in summary.datasets] == [each.num_tokens for each in local.datasets]
+    assert seen[-1].total == len(gzip.compress(lines)) == seen[-1].counts["num_file_bytes"]
+    assert bucket.keys() == [*(f"out_text_document.{suffix}" for suffix in PAIR_SUFFIXES), "text"]
+    for suffix in (".bin", ".idx"):
+        assert bucket.get(f"out_text_document{suffix}") == (tmp_path / f"out_text_document{suffix}").read_bytes()
+    origins = read_origins(bucket.url("out_text_document"))
+    assert origins is not None
+    assert [file.path for file in origins.files] == [source]
+    assert origins.locate(np.arange(origins.num_documents))[1].tolist() == list(range(1, origins.num_documents + 1))
+
+
+def test_what_fails_writes_nothing(bucket, lines):
+    tokenizer = make_tokenizer(byte_level_json())
+    source = bucket.put("text", lines + b"no JSON\n")
+    with pytest.raises(InputError, match=rf"`{source}` line 501"):
+        preprocess(source, bucket.url("out"), tokenizer, input_format="jsonl")
+    assert bucket.keys() == ["text"]
+    with pytest.raises(MissingObjectError):
+        preprocess(bucket.url("none"), bucket.url("out"), tokenizer, input_format="jsonl")
+    summary = preprocess(source, bucket.url("out"), tokenizer, skip_bad_records=True, input_format="jsonl")
+    assert json.loads(bucket.get("out.rejected.jsonl"))["line"] == 501
+    assert summary.rejected_paths == (bucket.url("out.rejected.jsonl"),)
