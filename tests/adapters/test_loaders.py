@@ -1,4 +1,4 @@
-"""Loaders of torch, torchdata and grain, which resume."""
+"""Loaders of torch, torchdata and grain, which resume; the documentation's examples that need a framework."""
 
 from __future__ import annotations
 
@@ -9,8 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.adapters.frameworks import NUM_SAMPLES, expected_tokens, in_order, in_turns, library, samples_of, tokens_of
+from tests.adapters.frameworks import (
+    MUST_BE_THERE,
+    NUM_SAMPLES,
+    expected_tokens,
+    in_order,
+    in_turns,
+    library,
+    samples_of,
+    tokens_of,
+)
 from tests.cli.runs import write_run
+from tests.docs.pages import ROOT, all_pages, blocks_of, run_page
 from torch.utils.data import DataLoader, IterableDataset
 
 from tokenloom import ConfigError, load, lock_run
@@ -149,3 +159,22 @@ def test_grain_rejects_a_state_of_another_order(tmp_path: Path, rng: np.random.G
     iter(grain_loader(same, 0)).set_state(state)
     with pytest.raises(ValueError, match=r"(?i)data.source"):
         iter(grain_loader(other, 0)).set_state(state)
+
+
+NOT_HERE = {"streaming"}  # mosaicml-streaming 0.13 needs transformers 4
+
+
+def needs_of(page: Path) -> set[str]:
+    return {library for block in blocks_of(page) for library in block.needs}
+
+
+PAGES = {str(page.relative_to(ROOT)): page for page in all_pages() if needs_of(page) and not needs_of(page) & NOT_HERE}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not MUST_BE_THERE, reason="tests/docs runs the blocks that need no framework")
+@pytest.mark.parametrize("name", PAGES)
+def test_pages(name, tmp_path):
+    for needed in needs_of(PAGES[name]):
+        library(needed)
+    run_page(PAGES[name], tmp_path)
