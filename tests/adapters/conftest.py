@@ -1,7 +1,5 @@
 """Ignores warnings of the frameworks; tokenloom's warnings stay errors."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Frameworks, which all exist in the environment of `make adapters`; a small dataset, a sampler, tokens of batches."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import warnings

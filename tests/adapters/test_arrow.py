@@ -1,7 +1,5 @@
 """Documents and samples as record batches, files and Hugging Face datasets; a killed export leaves old or new files."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Loaders of torch, torchdata and grain, which resume; the documentation's examples that need a framework."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Ray Data over documents and samples; Ray Train: the workers of a real run share the samples, and resume."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Lightning, torchtitan, transformers, accelerate, the Trainer: data of all ranks, loss, documents alone, resuming."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """A small run for commands: two sources of 3,200 tokens, samples of 16 tokens, 100 positions."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`tokenloom plan`, `prepare-cache`, `sequences-per-dataset` and `stream`."""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,5 @@
 """`tokenloom info`, `verify`, `merge`, `catalogue`, `export`, `column` and `show`."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Messages on stderr, tables and lines on stdout; stopped commands clean up and print how to resume."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import logging

@@ -1,7 +1,5 @@
 """All commands: options, likely mistakes, defaults, JSON, and starting the program."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """`tokenloom preprocess`, `preprocess-chat` and `preprocess-multimodal`."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """`tokenloom run`, `ledger`, `replay`, `trace`, `when` and `deny`."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

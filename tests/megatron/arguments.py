@@ -1,7 +1,5 @@
 """The data arguments that Megatron's parser returns."""
 
-from __future__ import annotations
-
 from argparse import Namespace
 from typing import Any
 

@@ -4,8 +4,6 @@ Run as a script with a JSON file of programs; writes a digest of each rank's bat
 processes, as importing Megatron takes longest.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import multiprocessing

@@ -1,7 +1,5 @@
 """`tokenloom.megatron.args`, and the data settings of a run from the arguments of a Megatron run."""
 
-from __future__ import annotations
-
 from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Packing schedulers of `tokenloom.megatron.core.datasets`: a training loop's calls, their steps, custom schedulers."""
 
-from __future__ import annotations
-
 import sys
 from functools import partial
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Dataset classes of `tokenloom.megatron.core.datasets`, and forks of them; `tests/peer` compares their hooks."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

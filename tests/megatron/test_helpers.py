@@ -1,7 +1,5 @@
 """Functions of `tokenloom.megatron.core.datasets`, equal to Megatron's bit for bit, and its class of tokenizers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Pairs of `tokenloom.megatron.core.datasets`: readers, the builder and object storage; `tests/peer` compares them."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import pickle

@@ -1,7 +1,5 @@
 """`tokenloom.megatron.install`, `python -m tokenloom.megatron SCRIPT`, and commands in place of Megatron's tools."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """Every name of Megatron's data modules, in all versions, exists here with the same parameters."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import json

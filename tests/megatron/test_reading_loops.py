@@ -1,7 +1,5 @@
 """One program with Megatron's data classes and with tokenloom's: the batches of all ranks are equal bit for bit."""
 
-from __future__ import annotations
-
 import json
 import os
 import pydoc_data.topics

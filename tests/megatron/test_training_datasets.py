@@ -1,7 +1,5 @@
 """`tokenloom.megatron.training.datasets`: datasets recorded with Megatron 0.19.2, samplers and the data loader."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import random
