@@ -111,16 +111,13 @@ def test_ids_of_another_tokenizer_are_told(name: str, number: int):
         tokenizer.detokenize([0, number])
 
 
-def test_bytes_are_ids():
+def test_bytes_and_integers_are_ids():
     tokenizer = ByteTokenizer()
     assert tokenizer.tokenize("a\x00é€") == [97, 0, 195, 169, 226, 130, 172]
     assert (tokenizer.vocab_size, tokenizer.eod, tokenizer.eos) == (259, 256, 256)
     assert (tokenizer.bos, tokenizer.pad) == (257, 258)
     assert tokenizer.detokenize([257, 97, 226, 130, 256, 258]) == "<bos>a\ufffd<eod><pad>"
     assert tokenizer.tokens_to_ids(["<eod>", "a", "é", "ab", ""]) == [256, 97, None, None, None]
-
-
-def test_integers_are_ids():
     tokenizer = NullTokenizer(50)
     assert (tokenizer.vocab_size, tokenizer.eod, tokenizer.path) == (51, 50, "null:50")
     assert tokenizer.tokenize(" 7\t0\r\n50 007 ") == [7, 0, 50, 7]
@@ -319,11 +316,13 @@ def test_tiktoken_ids_of_any_text(pattern: str, parts: list[str]):
     assert ours(pattern=pattern).tokenize(text) == library(pattern).encode(text, allowed_special="all")
 
 
-def test_roles_are_described():
+def test_roles_are_described_and_text_that_the_expression_gives_up_on_is_named():
     tokenizer = make_tiktoken(eod_token="<|end|>", bos_token="<|endof|>", pad_token=EOD)
     assert (tokenizer.eod, tokenizer.bos, tokenizer.pad) == (1003, 1001, 1000)
     with pytest.raises(TokenizerError, match=r"no token '</s>' for `bos`\nhint: .* its special tokens: <\|endoftext"):
         make_tiktoken(bos_token="</s>")
+    with pytest.raises(TokenizerError, match=r"cannot encode the text '    .*' of 1000000 characters: .*stack size"):
+        make_tiktoken(pattern="o200k").tokenize(" " * 1_000_000)
 
 
 def test_fingerprint_is_that_of_what_ids_depend_on():
@@ -336,11 +335,6 @@ def test_fingerprint_is_that_of_what_ids_depend_on():
     assert TiktokenTokenizer("other", backwards, description).sha256 == first.sha256
     fewer = tiktoken_file().splitlines()[:900]
     assert TiktokenTokenizer("other", b"\n".join(fewer), description).sha256 != first.sha256
-
-
-def test_text_that_the_expression_gives_up_on_is_named():
-    with pytest.raises(TokenizerError, match=r"cannot encode the text '    .*' of 1000000 characters: .*stack size"):
-        make_tiktoken(pattern="o200k").tokenize(" " * 1_000_000)
 
 
 @pytest.mark.parametrize(

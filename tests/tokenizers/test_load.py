@@ -126,16 +126,13 @@ def test_a_model_is_found_by_its_name(hub, name):
     assert {local_file(other) for other in others} == {None}
 
 
-def test_rank_files_of_tiktoken_are_found(hub, tmp_path, monkeypatch):
+def test_rank_files_of_tiktoken_are_found_and_a_name_that_is_not_there_is_said(hub, tmp_path, monkeypatch):
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
     assert local_file("cl100k_base") is None
     path = tmp_path / "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"  # as the library calls it
     path.write_bytes(b"IQ== 0\n")
     assert local_file("cl100k_base") == str(path)
     assert local_file("cl100k") is None
-
-
-def test_a_name_that_is_not_there_is_said(hub, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(TokenizerError) as caught:
         load_tokenizer("gpt2")
@@ -235,9 +232,8 @@ def test_an_encoding_of_tiktoken_is_that_of_its_file(tmp_path):
     path = tmp_path / "ours.tiktoken"
     path.write_bytes(tiktoken_file())
     expected = load_tokenizer(path, pattern="cl100k", special_tokens={EOD: 5000})
-    encoding = tiktoken.Encoding(
-        "ours", pat_str=expected.pattern, mergeable_ranks=expected.backend._mergeable_ranks, special_tokens={EOD: 5000}
-    )
+    ranks = {"mergeable_ranks": expected.backend._mergeable_ranks, "special_tokens": {EOD: 5000}}
+    encoding = tiktoken.Encoding("ours", pat_str=expected.pattern, **ranks)
     found = load_tokenizer(encoding)
     assert (found.path, found.sha256, found.eod) == ("ours", expected.sha256, 5000)
     assert found.tokenize(TEXT) == expected.tokenize(TEXT)
@@ -376,15 +372,12 @@ def test_types_are_loaded_from_their_files(reference_files):
     assert load_reference_tokenizer(options("BertWordPieceLowerCase", **pieces)).tokenize("Ab") == [5, 6]
 
 
-def test_null_has_the_end_of_either_version():
+def test_null_has_the_end_of_either_version_and_arguments_of_both_are_read():
     given = options("NullTokenizer", vocab_size=50)
     newer, older = (load_reference_tokenizer(given, null_has_own_eod=own) for own in (False, True))
     assert (newer.vocab_size, newer.eod, older.vocab_size, older.eod) == (50, 49, 51, 50)
     with pytest.raises(ConfigError, match="must be the last id, 49, got 3"):
         load_reference_tokenizer(options("NullTokenizer", vocab_size=50, null_tokenizer_eod_id=3))
-
-
-def test_arguments_of_every_version_are_read():
     newer = {"tokenizer_type": "X", "special_tokens": ["a"], "tiktoken_pattern": None, "other": 1}
     older = {"tokenizer_type": "X", "tokenizer_special_tokens": ["a"], "tiktoken_num_special_tokens": 1000}
     expected = options("X", special_tokens=("a",))
