@@ -89,9 +89,8 @@ def test_links_of_a_folder_to_what_is_read_anyhow_are_skipped(tmp_path, caplog):
 
 def test_a_folder_of_text_files_has_any_name_that_tells_no_other_format(tmp_path):
     write(tmp_path, "a.txt", "b.md", "LICENSE", "x/c.py", "d.rst.gz", "e.jsonl", "f.parquet", ".g", data=b"text")
-    assert found_in(tmp_path, find_inputs([str(tmp_path)], input_format="text-files"))[0] == (
-        ["LICENSE", "a.txt", "b.md", "d.rst.gz", "x/c.py"]
-    )
+    names = ["LICENSE", "a.txt", "b.md", "d.rst.gz", "x/c.py"]
+    assert found_in(tmp_path, find_inputs([str(tmp_path)], input_format="text-files"))[0] == names
     assert found_in(tmp_path, find_inputs([str(tmp_path)], input_format="text-lines"))[0] == ["a.txt"]
     assert find_inputs([str(tmp_path / "b.md")], input_format="text-files").files[0].format == "text-files"
     with pytest.raises(ConfigError, match="has files of several formats: jsonl, parquet"):
@@ -203,9 +202,8 @@ def test_a_saved_dataset_is_its_files_in_its_order(datasets, tmp_path):
         found = found_in(tmp_path, find_inputs([str(tmp_path / folder)]))
         assert found[0] == others + [f"x/hf/{name}" for name in names]
         assert found[1] == ["x/hf/cache-1.arrow", "x/hf/dataset_info.json", "x/hf/state.json"]
-    state.write_text(
-        state.read_text().replace("00000-of", "X").replace("00002-of", "00000-of").replace("X", "00002-of")
-    )
+    text = state.read_text().replace("00000-of", "X").replace("00002-of", "00000-of").replace("X", "00002-of")
+    state.write_text(text)
     assert found_in(tmp_path, find_inputs([str(tmp_path / "x" / "hf")]))[0] == [f"x/hf/{name}" for name in names[::-1]]
     (tmp_path / "x" / "hf" / names[1]).unlink()
     with pytest.raises(InputError, match=rf"the saved dataset `.*/hf` lacks 1 of its 3 files, such as '{names[1]}'"):

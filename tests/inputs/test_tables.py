@@ -168,18 +168,15 @@ def test_arrow_that_is_cut_is_an_error(tmp_path, cut, stream):
         parse_file(path)
 
 
-LIMIT = 64 << 20
-
-
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "file"])
 def test_a_decoded_batch_above_the_limit_is_refused(tmp_path, stream):
-    rows = [{"text": "x" * (15 << 20)}] * 5
+    rows, limit = [{"text": "x" * (15 << 20)}] * 5, 64 << 20
     path = write_arrow(tmp_path / "a.arrow", rows, stream=stream, compression="zstd")
     assert path.stat().st_size < 40_000
-    message = rf"row 1: a record batch takes 7864\d{{4}} bytes, more than {LIMIT}\n.*`memory_bytes`"
+    message = rf"row 1: a record batch takes 7864\d{{4}} bytes, more than {limit}\n.*`memory_bytes`"
     with pytest.raises(InputError, match=message):
-        parse_file(path, memory_bytes=LIMIT)
-    assert documents(parse_file(path, memory_bytes=2 * LIMIT)) == [["x" * (15 << 20)]] * 5
+        parse_file(path, memory_bytes=limit)
+    assert documents(parse_file(path, memory_bytes=2 * limit)) == [["x" * (15 << 20)]] * 5
 
 
 def test_a_damaged_row_group_is_an_error_and_the_ones_before_are_read(tmp_path):
