@@ -37,18 +37,12 @@ MASKING = {
     "masking_do_permutation": False,
     "masking_use_longer_ngrams": False,
 }
+BERT = {"classification_head": True, "masking_use_geometric_distribution": False}
+T5 = {"sequence_length_decoder": 32, "masking_use_geometric_distribution": True}
 KINDS = {
     "gpt": (GPTDataset, GPTDatasetConfig, {}),
-    "bert": (
-        BERTMaskedWordPieceDataset,
-        BERTMaskedWordPieceDatasetConfig,
-        MASKING | {"classification_head": True, "masking_use_geometric_distribution": False},
-    ),
-    "t5": (
-        T5MaskedWordPieceDataset,
-        T5MaskedWordPieceDatasetConfig,
-        MASKING | {"sequence_length_decoder": 32, "masking_use_geometric_distribution": True},
-    ),
+    "bert": (BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig, MASKING | BERT),
+    "t5": (T5MaskedWordPieceDataset, T5MaskedWordPieceDatasetConfig, MASKING | T5),
 }
 
 

@@ -240,11 +240,14 @@ def test_sample_counts(changes, sizes):
     assert train_valid_test_num_samples(arguments(**changes)) == sizes
 
 
-def test_schedule_counts_steps_of_every_size():
+def test_schedule_counts_steps_of_every_size_and_warns_of_iterations():
     args = arguments(train_samples=8100, eval_interval=100, eval_iters=1, step_batch_size_schedule="0:4 128000:8")
     # 2000 samples in steps of 4, then 6100 in steps of 8: 500 + 763 steps
     assert train_valid_test_num_samples(args) == (8100, 13 * 2, 2)
     assert batch_sizes_of(args).batch_size(2000) == 8
+    args = arguments(**ITERATIONS | {"global_batch_size": None, "step_batch_size_schedule": "0:4 128000:8"})
+    with pytest.warns(IgnoredSettingWarning, match="1000 steps of 2 samples; pass --train-samples instead"):
+        assert train_valid_test_num_samples(args)[0] == 2000
 
 
 @pytest.mark.parametrize(
@@ -264,12 +267,6 @@ def test_schedule_counts_steps_of_every_size():
 def test_wrong_counts(changes, words):
     with pytest.raises(ConfigError, match=words):
         train_valid_test_num_samples(arguments(**changes))
-
-
-def test_iterations_with_a_schedule_are_warned_of():
-    args = arguments(**ITERATIONS | {"global_batch_size": None, "step_batch_size_schedule": "0:4 128000:8"})
-    with pytest.warns(IgnoredSettingWarning, match="1000 steps of 2 samples; pass --train-samples instead"):
-        assert train_valid_test_num_samples(args)[0] == 2000
 
 
 @pytest.mark.parametrize(
@@ -328,7 +325,7 @@ torchrun pretrain_gpt.py ${DATA_ARGS[@]} --seed=$SEED \
 """
 
 
-def test_a_shell_script():
+def test_a_shell_script_and_unreadable_files(tmp_path):
     found = parse_arguments(SCRIPT, where="`train.sh`")
     assert found["data-path"] == ["0.8", "web_text_document", "0.2", "code_text_document"]
     assert found["seq-length"] == ["4096"]
@@ -336,9 +333,6 @@ def test_a_shell_script():
     assert "split" not in found
     with pytest.raises(ConfigError, match=r"`--tokenizer-model`: the file does not define the variable in '\$HOME/tok"):
         take_arguments(found)
-
-
-def test_unreadable_files(tmp_path):
     (tmp_path / "args").write_text("--seed 1\n--data-path 'web\n")
     with pytest.raises(ConfigError, match="args`: cannot split the line"):
         read_arguments(str(tmp_path / "args"))

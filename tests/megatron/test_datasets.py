@@ -337,9 +337,6 @@ def test_hooks_that_kernels_do_not_call_are_errors(corpus, kind):
             make_masked(mine, corpus, kind)
 
 
-# --- forks of Megatron's classes and of tokenloom's -------------------------------------------------------------------
-
-
 def fork_of(base):
     class Changed(base):
         def __getitem__(self, idx):

@@ -165,13 +165,18 @@ def write(path, *arguments, dtype=np.uint16):
         writer.write(*arguments)
 
 
-def test_an_index_is_the_one_of_the_plain_builder(tmp_path):
+def test_an_index_is_the_one_of_the_plain_builder_and_its_counts_are_checked(tmp_path):
     prefix = write_pair(tmp_path / "a", [[[1, 2], [3]], [], [[4]]], multimodal=True)
     write(tmp_path / "b.idx", [2, 1, 1], [0, 1, 0], [0, 2, 2, 3], dtype=np.int32)
     assert (tmp_path / "b.idx").read_bytes() == (tmp_path / "a.idx").read_bytes()
     reader = _IndexReader(f"{prefix}.idx", True)
     assert reader.document_indices.tolist() == [0, 2, 2, 3]
     assert [reader[i] for i in range(3)] == [(0, 2, 0), (8, 1, 1), (12, 1, 0)]
+    write(tmp_path / "c.idx", [3], None, [0, 1])
+    with pytest.raises(DatasetFormatError, match=r"expected \(sequences, boundaries, dtype code\) \(2, 2, 8\)"):
+        _IndexReader(str(tmp_path / "c.idx"), False, (2, 2))
+    with pytest.raises(DatasetFormatError, match=r"found \(1, 2, 8\)"):
+        _IndexReader(str(tmp_path / "c.idx"), False, (1, 2), 4)
 
 
 RUN = "`document_indices` must run from 0 to 1 sequences"
@@ -190,14 +195,6 @@ def test_wrong_lists_leave_no_file(tmp_path, arguments, kind, message):
     with pytest.raises(kind, match=message):
         write(tmp_path / "a.idx", *arguments)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_wrong_counts_of_sequences(tmp_path):
-    write(tmp_path / "a.idx", [3], None, [0, 1])
-    with pytest.raises(DatasetFormatError, match=r"expected \(sequences, boundaries, dtype code\) \(2, 2, 8\)"):
-        _IndexReader(str(tmp_path / "a.idx"), False, (2, 2))
-    with pytest.raises(DatasetFormatError, match=r"found \(1, 2, 8\)"):
-        _IndexReader(str(tmp_path / "a.idx"), False, (1, 2), 4)
 
 
 @pytest.mark.parametrize("kind", [_MMapBinReader, _FileBinReader])

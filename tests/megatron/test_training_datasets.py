@@ -69,9 +69,8 @@ def turns(**texts):
 
 
 def config_of(**settings):
-    return GPTDatasetConfig(
-        **{"random_seed": 1, "tokenizer": ConversationTokenizer(), **dict.fromkeys(MASKS, False)} | settings
-    )
+    plain = {"random_seed": 1, "tokenizer": ConversationTokenizer(), **dict.fromkeys(MASKS, False)}
+    return GPTDatasetConfig(**plain | settings)
 
 
 def dataset_of(kind, lines, config, num_samples=None):
@@ -175,9 +174,6 @@ def test_overridden_hooks_are_called():
     assert batch["number"].tolist() == [0]
 
 
-# --- mock data --------------------------------------------------------------------------------------------------------
-
-
 def make_mock(settings):
     config = config_of(sequence_length=16, sft_mock_dataset_config_json=settings)
     low_level = MockSFTDataset.build_low_level_dataset(None, config)
@@ -196,7 +192,7 @@ def test_mock_texts_of_a_distribution():
     assert sample["loss_mask"].tolist() == [1] * (lengths[0] - 1) + [0]
 
 
-def test_mock_texts_with_lengths_of_a_file(tmp_path):
+def test_mock_texts_with_lengths_of_a_file_and_of_a_pair(tmp_path):
     (tmp_path / "lengths.csv").write_text("length\n3\n40\n")
     settings = f'{{"mode": "file", "path": "{tmp_path}/lengths.csv", "format": "sbhd"}}'
     (tmp_path / "settings.json").write_text(settings)
@@ -205,9 +201,6 @@ def test_mock_texts_with_lengths_of_a_file(tmp_path):
         assert dataset[0]["tokens"].tolist() == [1, 2, EOD] + [PAD] * 13
         assert dataset[1]["tokens"].tolist() == [*range(1, 16), EOD]
         assert "cu_seqlens" not in dataset[0]
-
-
-def test_mock_texts_of_a_pair(tmp_path):
     prefix = write_corpus(tmp_path / "corpus", [[11, 12], [13], [14, 15, 16]])
     settings = f'{{"mode": "verification", "data_path": "{prefix}", "min_seq_len": 4, "max_seq_len": 4}}'
     dataset = make_mock(settings)
@@ -314,7 +307,10 @@ def test_json_records(tmp_path, text, records):
     assert [found[k] for k in range(-len(records), 0)] == records
 
 
-def test_invalid_records(tmp_path):
+def test_invalid_records_and_a_missing_library(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(MissingExtraError, match="`datasets` is not installed"):
+        VarlenLowLevelDataset("someone/texts")
     path = tmp_path / "file"
     for text, message in (('{"a": 1}\n{"a"\n', "1 is not JSON"), ("17\n", "0 must be a JSON object, got int")):
         path.write_text(text)
@@ -327,12 +323,6 @@ def test_parquet_records(tmp_path):
     found = ParquetRecords(str(tmp_path / "rows.parquet"))
     assert found.column_names == ["text", "n"]
     assert list(pickle.loads(pickle.dumps(found))) == [{"text": "one", "n": 1}, {"text": None, "n": 2}]
-
-
-def test_a_hub_dataset_needs_the_library(monkeypatch):
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(MissingExtraError, match="`datasets` is not installed"):
-        VarlenLowLevelDataset("someone/texts")
 
 
 SPECIAL = {"<p>": 90, "<m>": 91, "<s>": 92, "<pad>": 93, "<eod>": 94, "<split>": 95}
@@ -490,10 +480,12 @@ def numbers(loader):
     return [batch["number"].tolist() for batch in loader]
 
 
-def test_batches_start_after_the_consumed_samples():
+def test_batches_start_after_the_consumed_samples_and_whole_ones_are_lists():
     loader = build(Numbers(), 8)
     assert (len(loader), loader.pin_memory, loader.worker_init_fn) == (24, True, None)
     assert numbers(loader) == [[10, 11], [14, 15], [18, 19], [22, 23]]
+    (first, *_) = build(Numbers(), hybrid_context_parallel=True)
+    assert [int(sample["number"]) for sample in first] == [2, 3, 6, 7]
 
 
 @pytest.mark.parametrize("split", [Split.valid, OtherSplit.valid, OtherSplit.test, Split.train, None])
@@ -506,11 +498,6 @@ def test_evaluation_has_its_own_batch_sizes(split, name):
     assert (sampler.micro_batch_size, sampler.global_batch_size) == expected
     is_full = type(build(dataset, full_validation=True).batch_sampler).__name__ == "MegatronFullValidationSampler"
     assert is_full == (split is not None and split.name == "valid")
-
-
-def test_a_whole_global_batch_is_a_list():
-    (first, *_) = build(Numbers(), hybrid_context_parallel=True)
-    assert [int(sample["number"]) for sample in first] == [2, 3, 6, 7]
 
 
 def test_other_kinds_of_loaders():
@@ -685,7 +672,7 @@ class Draws:
         return torch.tensor([torch.rand(()).item(), np.random.random(), random.random()])  # noqa: NPY002
 
 
-def test_samples_have_their_own_seeds():
+def test_samples_have_their_own_seeds_and_the_random_sampler_sets_the_epoch():
     dataset = RandomSeedDataset(Draws(), seed=5)
     first = dataset[2]
     dataset[0]
@@ -693,9 +680,6 @@ def test_samples_have_their_own_seeds():
     assert torch.equal(RandomSeedDataset(Draws(), seed=7)[0], first)
     dataset.set_epoch(1)
     assert torch.equal(dataset[1], first)
-
-
-def test_the_random_sampler_sets_the_epoch():
     dataset = RandomSeedDataset(Draws(), seed=5)
     loader = DataLoader(dataset, batch_sampler=Shuffled(dataset, 4, 4, 2, 0, 1, False))
     (first, _), (second, _) = list(loader), list(loader)
