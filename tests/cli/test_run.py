@@ -159,9 +159,8 @@ def test_new_weights_from_a_step_on(path, capsys):
     before = digest(capsys, path, 40)
     words = ("--at-step", 4, "--global-batch-size", 10, "--weights", "web=1,code=1", "--stage-name", "even")
     out = output(capsys, "run", "amend", path, *words)
-    assert path.read_text() == RUN.replace("samples = 100", "samples = 40") + (
-        '\n[[stages]]\nname = "even"\nsequence_length = 16\nsamples = 60\nweights = { web = 1, code = 1 }\n'
-    )
+    more = '\n[[stages]]\nname = "even"\nsequence_length = 16\nsamples = 60\nweights = { web = 1, code = 1 }\n'
+    assert path.read_text() == RUN.replace("samples = 100", "samples = 40") + more
     assert "-samples = 100\n+samples = 40\n" in out
     assert ["even", "40", "60", "16", "web 50%, code 50%"] in rows_of(out)
     assert f"  40 earlier positions are unchanged: digest {before[:16]}\n" in out
@@ -592,9 +591,13 @@ def test_denials_as_json(recorded, capsys):
     assert all(row["rank"] is not None for row in told["seen"])
 
 
+def record_losses(folder, positions, losses, *, name="losses"):
+    with LossRecorder(folder / name) as recorder:
+        recorder.append(positions, losses)
+
+
 def test_documents_by_their_share_of_a_step(path, tmp_path, capsys):
-    with LossRecorder(tmp_path / "losses") as recorder:
-        recorder.append(range(24, 32), [[1.0] * 4] * 6 + [[100.0, 1.0, 1.0, 1.0]] * 2)
+    record_losses(tmp_path, range(24, 32), [[1.0] * 4] * 6 + [[100.0, 1.0, 1.0, 1.0]] * 2)
     spans = list(Run.open(path).trace(range(24, 32)).rows())
     by_document: dict[tuple, float] = {}
     for span in spans:
@@ -615,8 +618,7 @@ def test_documents_by_their_share_of_a_step(path, tmp_path, capsys):
 
 
 def test_a_table_and_a_command_to_type(path, tmp_path, capsys):
-    with LossRecorder(tmp_path / "other") as recorder:
-        recorder.append([24, 25, 26], [3.0, math.nan, 1234.5])
+    record_losses(tmp_path, [24, 25, 26], [3.0, math.nan, 1234.5], name="other")
     words = ("--losses", tmp_path / "other", *GLOBAL, "--worst", 4)
     out = output(capsys, "trace", path, "--step", 3, *words)
     lines = out.splitlines()
@@ -636,8 +638,7 @@ def test_a_table_and_a_command_to_type(path, tmp_path, capsys):
 
 
 def test_a_command_begins_behind_what_is_consumed(path, tmp_path, capsys):
-    with LossRecorder(tmp_path / "losses") as recorder:
-        recorder.append(range(8), [1.0] * 8)
+    record_losses(tmp_path, range(8), [1.0] * 8)
     run(capsys, "run", "lock", path, "--consumed-samples", 30)
     for words, expected in (
         (("--step", 0, *GLOBAL), "--from-step 4 --global-batch-size 8 "),
@@ -652,8 +653,7 @@ def test_when_shows_the_losses_of_reads(path, tmp_path, capsys):
     (span,) = list(Run.open(path).trace([24]).rows())[:1]
     name = f"{span['source']}:{span['document']}"
     assert "loss" not in output(capsys, "when", path, "--document", name)
-    with LossRecorder(tmp_path / "losses") as recorder:
-        recorder.append([24], [[2.0 * span["length"]]])
+    record_losses(tmp_path, [24], [[2.0 * span["length"]]])
     out = output(capsys, "when", path, "--document", name)
     (heading,) = [line for line in out.splitlines() if line.rstrip().endswith(" loss")]
     rows = [line for line in out.splitlines() if line.lstrip().startswith("24 ")]
@@ -666,8 +666,7 @@ def test_when_shows_the_losses_of_reads(path, tmp_path, capsys):
 
 def test_when_reads_losses_once_and_shows_high_ones_in_colour(path, tmp_path, capsys, monkeypatch):
     spans = list(Run.open(path).trace(range(40)).rows())
-    with LossRecorder(tmp_path / "losses") as recorder:
-        recorder.append(range(40), [{24: 4 * 17, 25: 2 * 17}.get(position, 17) for position in range(40)])
+    record_losses(tmp_path, range(40), [{24: 4 * 17, 25: 2 * 17}.get(position, 17) for position in range(40)])
     calls = []
     monkeypatch.setattr(reading, "span_losses", lambda *words: calls.append(words) or span_losses(*words))
     monkeypatch.setattr(reading, "_CHUNK_DOCUMENTS", 1)
@@ -684,8 +683,7 @@ def test_when_reads_losses_once_and_shows_high_ones_in_colour(path, tmp_path, ca
 def test_what_goes_wrong_is_said(path, tmp_path, capsys):
     status, _, err = run(capsys, "trace", path, "--position", 3, "--worst", 5)
     assert (status, f"no folder `losses` beside `{path}`" in err) == (1, True)
-    with LossRecorder(tmp_path / "losses") as recorder:
-        recorder.append([3], [1.0])
+    record_losses(tmp_path, [3], [1.0])
     (file,) = (tmp_path / "losses").iterdir()
     file.write_bytes(file.read_bytes()[:-3])
     status, out, err = run(capsys, "trace", path, "--position", 3, "--worst", 5)
