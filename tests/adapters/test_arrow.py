@@ -190,9 +190,6 @@ def test_wrong_settings(tmp_path: Path, prefix: str, settings: dict[str, object]
     assert not (tmp_path / "out").exists()
 
 
-STEPS = [pytest.param(4, id="some"), pytest.param(1, marks=pytest.mark.slow, id="every")]
-
-
 @pytest.fixture
 def pairs(tmp_path: Path) -> list[str]:
     return [write_pair(tmp_path / name, [[[number] * 300] for _ in range(9)]) for number, name in enumerate("ab")]
@@ -216,7 +213,7 @@ def first_tokens(output: Path) -> list[int]:
     return [row[0] for path in paths for row in pq.read_table(path)["tokens"].to_pylist()]
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", [pytest.param(4, id="some"), pytest.param(1, marks=pytest.mark.slow, id="every")])
 @pytest.mark.parametrize("name", ["out", "out.parquet"])
 def test_a_death_at_any_call_leaves_old_or_new(tmp_path, pairs, name, step):
     output = tmp_path / "exports" / name

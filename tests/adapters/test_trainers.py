@@ -172,9 +172,8 @@ def gpt2(attention: str = "sdpa") -> Any:
     torch.manual_seed(0)
     sizes = {"n_positions": SEQUENCE_LENGTH, "n_embd": 32, "n_layer": 2, "n_head": 2}
     tokens = {"vocab_size": VOCAB_SIZE, "bos_token_id": 0, "eos_token_id": 9}
-    return transformers.GPT2LMHeadModel(
-        transformers.GPT2Config(**sizes, **tokens, attn_implementation=attention)
-    ).eval()
+    config = transformers.GPT2Config(**sizes, **tokens, attn_implementation=attention)
+    return transformers.GPT2LMHeadModel(config).eval()
 
 
 def mean_loss(logits: torch.Tensor, batch: dict[str, Any]) -> torch.Tensor:
