@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.indexed.pairs import pair_bytes
+from tests.indexed.pairs import pair_bytes, read_pair
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 from tokenloom.tokenizers.plain import ByteTokenizer, NullTokenizer
@@ -23,6 +22,7 @@ from tokenloom.tokenizers.tiktoken_ranks import TiktokenDescription, TiktokenTok
 
 EOD = "<|endoftext|>"
 
+documents_of = read_pair
 PAIR_SUFFIXES = ("bin", "columns.json", "idx", "manifest.json", "origins.npy")
 """What preprocessing writes for a pair, in the order of the names."""
 
@@ -152,15 +152,6 @@ def write_lines(path: Path, lines: Iterable[object]) -> Path:
     data = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
     path.write_bytes(b"".join(line + b"\n" for line in data))
     return path
-
-
-def documents_of(prefix: str | os.PathLike[str]) -> list[list[list[int]]]:
-    dataset = IndexedDataset(os.fspath(prefix))
-    bounds = dataset.document_indices
-    return [
-        [dataset[index].tolist() for index in range(bounds[number], bounds[number + 1])]
-        for number in range(len(bounds) - 1)
-    ]
 
 
 def build_by_hand(

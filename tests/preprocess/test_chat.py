@@ -83,13 +83,10 @@ def test_a_template_is_cut_where_the_assistant_begins_and_ends(tmp_path, templat
     assert found == [(text, bool(number % 2)) for number, text in enumerate(expected)]
 
 
-def test_a_template_that_rewrites_earlier_turns_is_refused_where_it_does(tmp_path):
+def test_a_template_that_rewrites_earlier_turns_or_is_missing_is_refused(tmp_path):
     assert len(parts_of(FORGETFUL, talk(("user", "Hi"), ("assistant", "Ho")), tmp_path)) == 2
     with pytest.raises(UnusableLineError, match=r"U\+FDD0 or U\+FDD1"):
         parts_of(MARKED, talk(("user", "\ufdd0"), ("assistant", "x")), tmp_path)
-
-
-def test_a_tokenizer_without_a_template_says_so(tmp_path):
     with pytest.raises(TokenizerError, match="has no chat template") as caught:
         parts_of(None, TWO_TURNS, tmp_path)
     assert "'chatml'" in caught.value.hint

@@ -114,18 +114,23 @@ def test_documents_are_those_of_the_library(tmp_path):
 TEXT = ' He met Dr. Smith at 3.15 p.m. on Monday.\n\nWas it late?  No! "Not at all."\tEnd without a stop\n'
 SENTENCES = ["He met Dr. Smith at 3.15 p.m. on Monday.", "Was it late?", "No!", '"Not at all."', "End without a stop"]
 
-some_words = st.sampled_from(
+word = st.sampled_from(
     ["Dr.", "p.m.", "Yes.", "no", "It", "e.g.", "3.14", "U.S.", '"Why?"', "(Ok.)", "...", "!", "x.)"]
 )
 spaces = st.sampled_from([" ", "  ", "\n", "\n\n", "\t", "\u00a0", "\u2028", ""])
-prose = st.lists(st.one_of(some_words, spaces, st.text(max_size=8)), max_size=40).map("".join)
+prose = st.lists(st.one_of(word, spaces, st.text(max_size=8)), max_size=40).map("".join)
 
 
-def test_white_space_stays_behind_its_sentence():
+def test_white_space_stays_behind_its_sentence_and_words_without_end_are_split_at_their_ends():
     kept = SentenceSplitter(keep_newlines=True).split(TEXT)
     assert [sentence.strip() for sentence in kept] == SENTENCES
     assert kept[:3] == [" He met Dr. Smith at 3.15 p.m. on Monday.\n\n", "Was it late?  ", "No! "]
     assert kept[-1] == "End without a stop\n"
+    long = "x.)" * 100_000  # the library alone would take minutes
+    text = f"Before. {long} after it. {'y' * 5000}. Next."
+    kept = SentenceSplitter(keep_newlines=True).split(text)
+    assert "".join(kept) == text
+    assert [sentence[:10] for sentence in kept] == ["Before. ", "x.)x.)x.)x", "yyyyyyyyyy", "Next."]
 
 
 @given(text=prose)
@@ -136,14 +141,6 @@ def test_kept_sentences_are_the_text_and_plain_ones_those_of_the_library(text: s
     plain = SentenceSplitter().split(text)
     assert plain == [sentence.strip() for sentence in kept if sentence.strip()]
     assert plain == [each.strip() for each in nupunkt.sent_tokenize(text) if each.strip()]
-
-
-def test_words_without_end_are_split_at_their_ends_only():
-    long = "x.)" * 100_000  # the library alone would take minutes
-    text = f"Before. {long} after it. {'y' * 5000}. Next."
-    kept = SentenceSplitter(keep_newlines=True).split(text)
-    assert "".join(kept) == text
-    assert [sentence[:10] for sentence in kept] == ["Before. ", "x.)x.)x.)x", "yyyyyyyyyy", "Next."]
 
 
 @pytest.mark.parametrize(
@@ -170,14 +167,11 @@ def documents(*rows: list[str]) -> Texts:
     return Texts(texts=[text for row in rows for text in row], document_ends=ends)
 
 
-def test_hash_is_that_of_framed_texts():
+def test_hash_is_that_of_framed_texts_and_boundaries_matter():
     frames = [(2, b""), (1, b"a"), (3, "é\0".encode()), (0, b"")]
     framed = b"".join(number.to_bytes(8, "little") + data for number, data in frames)
     [found] = hash_documents([documents(["a", "é\0"]), documents([])], 1)
     assert found.astype("<u8").tobytes() == hashlib.blake2b(framed, digest_size=16).digest()
-
-
-def test_boundaries_matter():
     cut = [["ab"], ["a", "b"], ["", "ab"], ["ab", ""], ["a\0b"], [], [""]]
     hashes = hash_documents([documents(*cut)], len(cut))
     assert (hashes.dtype, hashes.shape) == (np.uint64, (7, 2))
