@@ -1,28 +1,108 @@
-"""The views of the explorer: clicks, keys, links, back and forward."""
+"""The explorer's page in a browser: views, keys, links, hostile texts, errors."""
 
 from __future__ import annotations
 
 import re
+import threading
+from collections.abc import Iterator
 
 import pytest
+from explorers import Asker, Explored, make_explored, serving
 from playwright.sync_api import Page, expect
+from tests.preprocess.corpus import sources
+
+from tokenloom.errors import DatasetFormatError
+from tokenloom_look.explorer.application import views_of
 
 pytestmark = pytest.mark.slow
+
+OWNED = "<script>globalThis.owned = 1</script><img src=x onerror='globalThis.owned = 2'>"
+HOSTILE = f"{OWNED}</div></main><style>*{{display:none}}</style>\x00\x1b[2J\u202eevil\u2066 &amp; \u200b"
+
+
+@pytest.fixture(scope="session")
+def explored(tmp_path_factory: pytest.TempPathFactory) -> Explored:
+    web = [f"The keeper counted {n} waves of winter {n % 7}. " * (3 + n % 9) + "\n" for n in range(400)]
+    web[3] = HOSTILE
+    web[5] = ""
+    web[11] = "A document of many pages. " * 2000
+    code = [block for text in sources() for block in text.split("\n\n\n") if block.strip()]
+    return make_explored(tmp_path_factory.mktemp("explored"), web=web, code=code, length=96, samples=1200)
+
+
+@pytest.fixture(scope="session")
+def explorer(explored: Explored) -> Iterator[Asker]:
+    """Serves the run, of which 30 steps are done."""
+    with serving(views_of(explored.run(consumed=240))) as asker:
+        yield asker
+
+
+CONTROLS = re.compile("[\u0000-\u0008\u000e-\u001f\u007f-\u009f\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def check_harmless(page) -> None:
+    """Checks that no text was run, became an element, or has control characters."""
+    assert page.evaluate("globalThis.owned") is None
+    assert page.locator("main script, main img, main style, main iframe").count() == 0
+    texts = page.evaluate(
+        """() => [document.title, document.body.innerText,
+          ...[...document.querySelectorAll("[title], [aria-label]")].map((each) => each.title + each.ariaLabel)]"""
+    )
+    assert not [text for text in texts if CONTROLS.search(text)]
+
+
+def test_hostile_texts_are_escaped_in_every_view(pages, explorer):
+    page = pages.open(explorer.server.url)
+    for address, text in (
+        ("documents", "<script>globalThis.owned"),
+        ("documents?source=0&document=3", "</style>"),
+        ("samples", None),
+        ("search?text=globalThis", "<script>"),
+        ("search?text=<img src=x onerror='globalThis.owned = 2'>", None),
+        ("documents?source=0&document=3&start=2&length=4", None),
+    ):
+        page.evaluate("address => { location.hash = `#/${address}` }", address)
+        expect(page.locator("main .waiting, main [aria-busy=true]")).to_have_count(0)
+        if text is not None:
+            expect(page.locator("main")).to_contain_text(text)
+        check_harmless(page)
+    rows = explorer("occurrences", source=0, document=3)["rows"]
+    read = next(row["position"] for row in rows if row["start"] == 0)
+    page.evaluate("position => { location.hash = `#/samples?position=${position}` }", read)
+    expect(page.locator(".detail")).to_contain_text("<script>globalThis.own")
+    check_harmless(page)
+    pages.picture(page, "explorer-hostile", whole=False)
+
+
+def test_errors_are_shown_and_can_be_retried(pages, explored):
+    broken = threading.Event()
+    broken.set()
+    views = views_of(explored.run(consumed=240))
+    positions = views["positions"]
+
+    def failing(query):
+        if broken.is_set():
+            raise DatasetFormatError("`web.bin` ends early", hint="verify it: `tokenloom verify web`")
+        return positions(query)
+
+    pages.expect_complaint("500")
+    with serving({**views, "positions": failing}) as asker:
+        page = pages.open(f"{asker.server.url}")
+        page.get_by_role("link", name="Samples", exact=True).click()
+        error = page.get_by_role("alert").filter(has_text="web.bin")
+        expect(error).to_contain_text("tokenloom verify web")
+        broken.clear()
+        error.get_by_role("button", name="Try again").click()
+        expect(error).to_have_count(0)
+        expect(page.locator(".list [aria-rowindex='2']")).to_contain_text("web")
+
 
 VIEWS = {
     "overview": "",
     "samples": "?position=801",
     "documents": "?source=0&document=6",
-    "search": "?text=Nobody+repaired+a+clock+without+hands",
+    "search": "?text=The+keeper+counted+7+waves",
     "watch": "",
-}
-
-JUMPS = {
-    "700": "position 700",
-    "1,000": "position 1,000",
-    "step 40": "position 320",
-    "web:12": "document 12 of web",
-    "code.jsonl:4": "document 3 of code",
 }
 
 
@@ -40,12 +120,6 @@ def opened(pages, explorer):
 
 def row(page: Page, number: int):
     return page.locator(f".list [role=row][aria-rowindex='{number + 2}']")
-
-
-def jump(page: Page, words: str) -> None:
-    page.keyboard.press("/")
-    page.get_by_label("Jump to").fill(words)
-    page.keyboard.press("Enter")
 
 
 def detail(page: Page):
@@ -121,8 +195,10 @@ def test_links_between_overview_documents_and_positions(opened):
 
 def test_jumps_lead_to_what_was_named(opened):
     page = opened()
-    for words, heading in JUMPS.items():
-        jump(page, words)
+    for words, heading in (("1,000", "position 1,000"), ("code.jsonl:4", "document 3 of code")):
+        page.keyboard.press("/")
+        page.get_by_label("Jump to").fill(words)
+        page.keyboard.press("Enter")
         expect(detail(page)).to_have_text(heading)
         expect(detail(page)).to_be_focused()
 

@@ -1,4 +1,4 @@
-"""Runs the explorer's server in a thread and sends it requests."""
+"""An explorer for tests: its data (a run over two sources, statistics, a pair without tokenizer) and its server."""
 
 from __future__ import annotations
 
@@ -13,8 +13,69 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+from tests.preprocess.corpus import byte_level_json
+from tests.support import write_corpus
+
+from tokenloom import cli
+from tokenloom.loading.batch_sizes import BatchSizeSchedule, Topology
+from tokenloom.loading.losses import JsonLinesWriter
+from tokenloom.run.run import Run
 from tokenloom_look.explorer.application import View
 from tokenloom_look.explorer.server import LocalServer
+from tokenloom_look.explorer.session import Session
+from tokenloom_look.target import SampleSettings, open_target
+
+RUN = """\
+order = 1
+seed = 7
+mixing_block = 8
+tokenizer = "tokenizer.json"
+
+[sources]
+web = "web_text_document"
+code = "code_text_document"
+
+[[stages]]
+name = "main"
+sequence_length = {length}
+samples = {samples}
+weights = {{ web = 3, code = 1 }}
+"""
+
+
+@dataclass(frozen=True)
+class Explored:
+    folder: Path
+    length: int  # tokens per sample
+
+    def path(self, name: str) -> str:
+        return str(self.folder / name)
+
+    def session(self, name: str, **settings: object) -> Session:
+        target = open_target([self.path(name)], settings=SampleSettings(sequence_length=self.length))
+        return Session(target=target, **settings)
+
+    def run(self, *, consumed: int) -> Session:
+        """Returns a session of the run in steps of 8, with statistics of training."""
+        topology = Topology(batch_sizes=BatchSizeSchedule.constant(8))
+        return self.session("run.toml", topology=topology, consumed=consumed, followed=self.path("train.jsonl"))
+
+
+def make_explored(folder: Path, *, web: list[str], code: list[str], length: int, samples: int) -> Explored:
+    (folder / "tokenizer.json").write_text(byte_level_json())
+    for name, texts in (("web", web), ("code", code)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+        words = ["preprocess", folder / f"{name}.jsonl", "--tokenizer", folder / "tokenizer.json"]
+        words += ["--append-eod", "--output-prefix", folder / name, "--engine", "tokenizers"]
+        assert cli.main([str(word) for word in words]) == 0
+    (folder / "run.toml").write_text(RUN.format(length=length, samples=samples))
+    Run.open(folder / "run.toml")
+    write = JsonLinesWriter(folder / "train.jsonl")
+    for step in range(1, 31):
+        write(step=step, consumed_samples=8 * step, loss={"web": 2 + 3 / step, "code": 1.2 + 4 / step})
+    write_corpus(folder / "ids", [[1, 2, 3], [], list(range(100))])
+    return Explored(folder, length)
+
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m \u202e txt.exe &amp; caf\u00e9 \u4e2d\u6587"
 
