@@ -9,8 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from retro_making import EOD, LetterTokenizer
-from retro_whole import PREFIXES, SETTINGS, build, project
+from retro_building import EOD, PREFIXES, SETTINGS, LetterTokenizer, build, project
 from tests.peer.retro_peer import answers_of_peer, require_peer
 
 from tokenloom_retro.assembled import RetroSettings, get_retro_datasets

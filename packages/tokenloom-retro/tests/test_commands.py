@@ -1,18 +1,21 @@
-"""`tokenloom retro`: builds, shows and verifies a project."""
+"""The commands of `tokenloom retro`, recorded settings of projects, and how a sample is shown."""
 
 from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 from retro_command_data import build_words, write_data
 from tests.cli.runs import run
 
 from tokenloom import cli
-
-pytest.importorskip("faiss")
-pytest.importorskip("wordllama")
+from tokenloom.errors import TokenizerError
+from tokenloom.inspect.shown import Look
+from tokenloom_retro.project import RetroProject
+from tokenloom_retro.sample import retro_lines
+from tokenloom_retro.settings import recorded_settings, tokenizer_of_project
 
 
 @pytest.fixture(scope="module")
@@ -93,3 +96,81 @@ def test_missing_projects_are_errors(words, message, project, capsys):
     status, out, err = run(capsys, "retro", *(project if word == "PROJECT" else word for word in words))
     assert (status, out) == (1, "")
     assert message in err
+
+
+REFERENCE = {
+    "retro_gpt_seed": 1234,
+    "retro_gpt_data_path": ["0.5", "books", "0.5", "web"],
+    "retro_gpt_split": "98,2,0",
+    "retro_gpt_seq_length": 2048,
+    "retro_gpt_chunk_length": 64,
+    "retro_gpt_train_samples": 1000,
+    "retro_gpt_eval_interval": 25,
+    "retro_gpt_eval_iters": 3,
+    "retro_gpt_global_batch_size": 10,
+    "retro_block_size": 100000,
+    "retro_index_str": "OPQ32_64,IVF65536_HNSW8,PQ32",
+    "retro_index_ntrain": 66625331,
+    "retro_neighbor_dirs": {"train": "train_0", "valid": "valid_1", "test": None},
+    "retro_bert_vocab_file": "vocab.txt",
+}
+
+
+@pytest.mark.slow
+def test_projects_of_the_reference(tmp_path: Path):
+    (tmp_path / "config.json").write_text(json.dumps(REFERENCE))
+    found = recorded_settings(RetroProject(tmp_path))
+    assert found.build.sizes == (1000, 5 * 30, 30)  # evaluations before the first of 100 steps and after each 25
+    assert found.build.data == ((0.5, "books"), (0.5, "web"))
+    assert (found.tokenizer, found.embedder) == (None, None)
+    with pytest.raises(TokenizerError, match=r"`.*config.json` has no tokenizer"):
+        tokenizer_of_project(RetroProject(tmp_path), found)
+
+
+def retrieved(text, *, start=64, stop=128):
+    return {"chunk": 7, "data": "web", "document": 1234, "start": start, "stop": stop, "text": text}
+
+
+def sample(*chunks):
+    which = {"split": "train", "sample": 5, "num_samples": 1000, "documents": [["books", 3]]}
+    return {**which, "num_retrieved": 2, "chunks": chunks}
+
+
+def chunk(text, *neighbors, start=0):
+    return {"start": start, "stop": start + 64, "text": text, "neighbors": neighbors}
+
+
+def test_neighbors_are_printed_below_their_chunk():
+    found = sample(
+        chunk("first line\nsecond\n", (retrieved("near"), retrieved("after it", start=128, stop=129)), ()),
+        chunk("end[EOD]", (retrieved("last"),), start=64),
+    )
+    assert list(retro_lines(found, Look(width=40))) == [
+        "sample 5 of 1,000 (train)",
+        "of document 3 of books",
+        "── chunk 0, tokens 0 to 63 ─────────────",
+        "first line",
+        "second",
+        "    neighbor 1: document 1,234 of web,",
+        "    tokens 64 to 127",
+        "        near",
+        "    then token 128",
+        "        after it",
+        "    neighbor 2: none",
+        "── chunk 1, tokens 64 to 127 ───────────",
+        "end[EOD]",
+        "    neighbor 1: document 1,234 of web,",
+        "    tokens 64 to 127",
+        "        last",
+        "    end of the document",
+    ]
+
+
+def test_terminal_escapes_are_shown_as_text():
+    found = sample(chunk("a\x1b[2Jb\rc\td\n\n\u202ee", (retrieved("\x07"),)))
+    lines = list(retro_lines(found, Look(width=20)))
+    text = "\n".join(lines)
+    assert all(line.isprintable() for line in lines)
+    assert "a\\x1b[2Jb\\rc" in text
+    assert max(map(len, lines)) <= 20
+    assert "── chunk 0, tokens 0\nto 63" in text

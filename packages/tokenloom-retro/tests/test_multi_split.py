@@ -1,22 +1,31 @@
-"""Texts of samples, and splits restricted to those of preprocessing."""
+"""Texts of samples, splits restricted to those of preprocessing, and the names of Megatron."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import torch
+from retro_projects import CHUNK_LENGTH, write_neighbors, write_project
 from tests.support import EOD, StandInTokenizer, make_config, make_dataset, random_documents, write_corpus
 
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
+from tokenloom_retro import megatron
+from tokenloom_retro.megatron.query import RetroDataset, get_neighbor_dir
 from tokenloom_retro.multi_split import MultiSplitGPTDataset, MultiSplitGPTDatasetConfig
 
 DOCUMENTS = [[1, 2, 3, EOD], [4, 5, EOD], [], [6, 7, 8, 10, 11, EOD]]
 
 
 def make_settings(prefix=None, **changes):
-    settings = {"return_document_ids": False, "split_preprocessing": "1,0,0"} | changes
-    return make_config(prefix, kind=MultiSplitGPTDatasetConfig, **settings)
+    settings = {"kind": MultiSplitGPTDatasetConfig, "return_document_ids": False, "split_preprocessing": "1,0,0"}
+    return make_config(prefix, **(settings | changes))
 
 
 def make_texts(prefix, *, num_samples=None, split=Split.train, documents=None, **changes):
@@ -105,3 +114,63 @@ def test_the_preparing_split_is_part_of_the_key(prefix):
     assert texts.unique_identifiers["split_preprocessing"] == "1,0,0"
     assert texts.config.preprocessing_matrix == [(0, 1.0), None, None]
     assert make_texts(prefix, return_document_ids=True).unique_description == texts.unique_description
+
+
+THEIRS = {"kind": megatron.MultiSplitGPTDatasetConfig, "sequence_length": 3, "return_document_ids": True}
+
+
+def build(prefix, kind=megatron.MultiSplitGPTDataset, **changes):
+    config = make_settings(prefix, **(THEIRS | changes))
+    return BlendedMegatronDatasetBuilder(kind, [6, 0, 0], lambda: True, config).build()[0]
+
+
+def test_a_custom_query_is_called(prefix):
+    class Marked(megatron.MultiSplitGPTDataset):
+        def _query_document_sample_shuffle_indices(self, idx):
+            text, documents, *_ = super()._query_document_sample_shuffle_indices(idx)
+            return text + 100, documents
+
+    marked, plain = build(prefix, Marked), build(prefix)
+    assert marked[1]["text"].tolist() == (plain[1]["text"] + 100).tolist()
+    assert build(prefix, Marked, return_document_ids=False)[1]["text"].tolist() == marked[1]["text"].tolist()
+
+
+def test_hooks_of_the_reference_are_called(prefix):
+    class Counted(megatron.MultiSplitGPTDataset):
+        def _get_num_epochs(self, num_tokens_per_epoch):
+            asked.append(num_tokens_per_epoch)
+            return super()._get_num_epochs(num_tokens_per_epoch)
+
+    asked = []
+    assert len(build(prefix, Counted).document_index) == 2 * len(DOCUMENTS)
+    assert set(asked) == {13}
+
+
+def test_a_program_written_for_the_reference_runs(tmp_path):
+    documents = [[number, 2, 3, 4, 5, 6, EOD] for number in range(10, 40)]
+    project = write_project(tmp_path / "project", {"corpus": documents, "more": documents})
+    blend = [os.path.join(project, "data", prefix) for prefix in ("corpus", "more")], [2.0, 1.0]
+    changes = {"blend": blend, "split": "1,0,0", "sequence_length": 2 * CHUNK_LENGTH, "return_document_ids": False}
+    config = make_settings(**(THEIRS | changes))
+    builder = BlendedMegatronDatasetBuilder(megatron.MultiSplitGPTDataset, [10, 0, 0], lambda: True, config)
+    train, valid, test = builder.build()
+    folder = get_neighbor_dir(project, "train", train)
+    write_neighbors(Path(folder), np.arange(60).reshape(20, 3), block_size=7)
+    retro = SimpleNamespace(
+        retro_project_dir=project,
+        retro_chunk_length=CHUNK_LENGTH,
+        retro_block_size=7,
+        retro_neighbor_dirs={"train": os.path.basename(folder)},
+        retro_num_neighbors=2,
+        retro_num_retrieved_chunks=2,
+        retro_verify_neighbor_count=True,
+    )
+    samples = {"train": (train, 10), "valid": (valid, 0), "test": (test, 0)}
+    lengths = {"sample_length": 2 * CHUNK_LENGTH, "eod_token_id": EOD}
+    dataset, *others = megatron.get_retro_datasets(config=retro, gpt_datasets=samples, **lengths)
+    assert isinstance(dataset, RetroDataset)
+    assert others == [None, None]
+    batch = next(iter(torch.utils.data.DataLoader(dataset, batch_size=5)))
+    assert list(batch) == ["dataset_id", "text", "neighbor_chunks", "neighbor_tokens"]
+    assert batch["neighbor_chunks"][1].tolist() == [[[6, 7], [7, -1]], [[9, -1], [10, 11]]]
+    assert batch["neighbor_tokens"].shape == (5, 2, 2, 2 * CHUNK_LENGTH)
