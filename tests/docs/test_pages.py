@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.docs.given import GIVEN
-from tests.docs.pages import ROOT, all_pages, blocks_of, given_to, run_page
+from tests.docs.pages import GIVEN, ROOT, all_pages, blocks_of, given_to, run_page
 
 DOCS = ROOT / "docs"
 
@@ -232,13 +231,9 @@ def test_blocks_share_a_folder_variables_and_names(tmp_path):
     page, folder = tmp_path / "page.md", tmp_path / "page"
     page.write_text(PAGE)
     folder.mkdir()
-    assert [(block.line, block.language, block.needs) for block in blocks_of(page)] == [
-        (4, "sh", ()),
-        (11, "python", ()),
-        (21, "python", ("no_such_library",)),
-        (25, "python", ()),
-        (31, "sh", ()),
-    ]
+    found = [(block.line, block.language) for block in blocks_of(page)]
+    assert found == [(4, "sh"), (11, "python"), (21, "python"), (25, "python"), (31, "sh")]
+    assert [block.needs for block in blocks_of(page) if block.needs] == [("no_such_library",)]
     assert run_page(page, folder).split() == ["made", "x", "Kept", "0", "200"]
 
 
