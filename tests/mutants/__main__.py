@@ -14,9 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict
 
-from tests.mutants.draw_native import find_in_native
-from tests.mutants.draw_python import find_in_room
-from tests.mutants.faults import ROOT, Fault, draw_faults
+from tests.mutants.faults import ROOT, Fault, draw_faults, find_in_native, find_in_room
 from tests.mutants.trial import Outcome, Suite, TrialError, Workspace
 
 ROOMS = ("order", "indexed", "datasets", "blending", "run", "loading", "packing", "native")
