@@ -97,13 +97,8 @@ def test_errors_are_shown_and_can_be_retried(pages, explored):
         expect(page.locator(".list [aria-rowindex='2']")).to_contain_text("web")
 
 
-VIEWS = {
-    "overview": "",
-    "samples": "?position=801",
-    "documents": "?source=0&document=6",
-    "search": "?text=The+keeper+counted+7+waves",
-    "watch": "",
-}
+VIEWS = {"overview": "", "samples": "?position=801", "documents": "?source=0&document=6", "watch": ""}
+VIEWS["search"] = "?text=The+keeper+counted+7+waves"
 
 
 @pytest.fixture

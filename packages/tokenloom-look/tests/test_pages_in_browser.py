@@ -58,12 +58,11 @@ def gallery() -> list[dict[str, Any]]:
     """Returns charts of all kinds, like those of a report."""
     rng = np.random.default_rng(5)
     steps = np.arange(0, 2_400_000, 12_000)
-    shares = np.abs(np.cumsum(rng.normal(size=(3, len(steps))), axis=1) * 0.05 + np.array([[5], [3], [2]]))
-    blend = dict(zip(("fineweb-edu", "the-stack-v2", "arxiv"), shares / shares.sum(axis=0), strict=True))
+    web = np.linspace(0.7, 0.4, len(steps))
+    blend = {"fineweb-edu": web, "the-stack-v2": (1 - web) * 0.6, "arxiv": (1 - web) * 0.4}
     edges = [0, *(2**power for power in range(20))]
     lengths = [0, *(round(4e6 * math.exp(-((power - 9.5) ** 2) / 9)) for power in range(19))]
     loss = 2.1 + 8 * np.exp(-np.linspace(0, 6, 600)) + rng.normal(size=600) * 0.03
-    loss[412:418] += [0.8, 2.1, 1.6, 1.0, 0.6, 0.2]
     loss[100:130] = math.nan
     stages = [{"x": 0, "label": "warm-up"}, {"x": 600_000, "label": "main"}, {"x": 1_900_000, "label": "anneal"}]
     waits = {"wait for data": np.geomspace(1e-5, 4e3, 40), "step": np.full(40, 0.8)}
@@ -88,11 +87,7 @@ LOOKS = {
 @pytest.fixture
 def drawn(pages, tmp_path):
     """Opens a page with charts, drawn."""
-
-    def opened(*charts, **window):
-        return pages.open(page_of(charts, tmp_path / "page.html"), **window)
-
-    return opened
+    return lambda *charts, **window: pages.open(page_of(charts, tmp_path / "page.html"), **window)
 
 
 def open_table(where):
