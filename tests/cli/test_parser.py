@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from retro_command_data import build_words, write_data
+from retro_building import build_words, write_data
 from tests.cli.runs import output, run, write_run
 from tests.preprocess.corpus import byte_level_json, write_lines
 from tests.run.data import write_source

@@ -1,4 +1,4 @@
-"""Small projects for tests of builds: letters as tokens, an embedder that counts them, two datasets, settings."""
+"""Small projects for tests: letters as tokens, an embedder that counts them, two datasets, settings, commands."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from tests.preprocess.corpus import write_lines
 from tests.support import write_corpus
 
+from tokenloom import CorpusSettings, load_tokenizer, preprocess_corpus
 from tokenloom_retro.build import build_retro
 from tokenloom_retro.embedders import ChunkMaker
 from tokenloom_retro.output import OutputManifest
@@ -117,3 +119,28 @@ def outputs_of(made: RetroProject) -> dict[str, bytes]:
                 parts = [part.split("_")[0] if len(part) > 32 else part for part in path.relative_to(made.folder).parts]
                 found["/".join(parts)] = path.read_bytes()
     return found
+
+
+NAMES = ("books", "web")
+WORDS = ("sea", "wind", "rose", "over", "grey", "hills", "and", "stone", "walls", "while", "rain", "fell", "by", "dark")
+
+
+def write_data(folder: Path) -> None:
+    """Writes two pairs of byte tokens."""
+    for number, name in enumerate(NAMES):
+        texts = [
+            " ".join(WORDS[(7 * row + number + word * (row % 5 + 1)) % len(WORDS)] for word in range(12))
+            for row in range(20)
+        ]
+        path = write_lines(folder / f"{name}.jsonl", [{"text": text} for text in texts])
+        settings = CorpusSettings(append_eod=True)
+        preprocess_corpus(path, folder / name, load_tokenizer("byte"), settings, num_processes=1, num_workers=1)
+
+
+def build_words(folder: Path, *more: object) -> list[object]:
+    """Returns the arguments that build a project from the data of `write_data`."""
+    data = ["1", f"{folder}/books_text_document", "2", f"{folder}/web_text_document"]
+    words = ["retro", "build", folder / "project", "--data", *data, "--tokenizer", "byte", "--sequence-length", 32]
+    words += ["--chunk-length", 16, "--split", "80,20,0", "--train-samples", 12, "--valid-samples", 2]
+    words += ["--index", "Flat", "--num-index-chunks", 20, "--num-neighbors", 3, "--embedder", "wordllama:64"]
+    return [*words, *more]

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from retro_command_data import build_words, write_data
+from retro_building import build_words, write_data
 from tests.cli.runs import run
 
 from tokenloom import cli
