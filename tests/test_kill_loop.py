@@ -5,8 +5,7 @@ from collections import Counter
 
 import pytest
 
-from tests.kill_cases import CASES
-from tests.kill_loop import run_loop
+from tests.kill_loop import CASES, run_loop
 
 
 def check_loop(folder, seed, names, *, kills, faults, **options):

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.indexed.pairs import write_pair
-from tests.kill_cases import CASES, make_inputs
+from tests.kill_loop import CASES, make_inputs
 from tokenloom.adapters import export_documents
 from tokenloom.errors import StorageError
 
