@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.forking import fork_result, threads_calling
 from tests.run.folders import HEAD, changed_run
-from tests.support import make_config, random_documents, write_corpus
+from tests.support import fork_result, make_config, random_documents, threads_calling, write_corpus
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.testing import check_dataset

@@ -16,9 +16,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.forking import LONGEST_SECONDS, fork_result, threads_calling
 from tests.run.folders import HEAD, write_pair, write_toml
-from tests.support import make_config, random_documents, write_corpus
+from tests.support import LONGEST_SECONDS, fork_result, make_config, random_documents, threads_calling, write_corpus
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.forks import READING_LOCK, cached_property
@@ -107,7 +106,7 @@ def test_forked_workers_start_while_a_thread_loader_runs(tmp_path, num_loaders):
 USE_OF_A_STORE = """
 import sys
 
-from tests.forking import fork_result
+from tests.support import fork_result
 from tokenloom.errors import StorageError
 from tokenloom.storage.objects import RemoteFile
 
