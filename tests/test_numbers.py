@@ -1,10 +1,11 @@
-"""Numbers as users write and pass them."""
+"""Numbers as users write and pass them, and settings of declared types."""
 
 # ruff: noqa: RUF001 - digits of other scripts are among what is refused
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import re
 from decimal import Decimal
 
@@ -19,6 +20,7 @@ from tokenloom.datasets.splits import parse_and_normalize_split
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer, checked_number, parse_bytes, parse_integer, parse_number
 from tokenloom.preprocess.settings import BadRecordBudget
+from tokenloom.setting_types import check_types
 
 
 def refusal(call, *arguments, **settings):
@@ -117,3 +119,41 @@ def test_numbers_are_finite_and_in_range(value):
 )
 def test_settings_of_a_dataset_have_their_types(settings, message):
     assert refusal(make_config, None, **{"blend": (["a"], None), "split": "1", **settings}) == message
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """As if this package declared it: others' fields are their own affair."""
+
+    count: int = 1
+    share: float = 0.5
+    wanted: bool = True
+    name: str | None = None
+    table_path: str = "a"
+    anything: object = None
+
+
+Settings.__module__ = "tokenloom.tests"
+
+
+def test_what_fits_passes_and_integers_of_numpy_become_int(tmp_path):
+    settings = Settings(count=np.int64(3), share=1, wanted=np.bool_(0), name=None, table_path=tmp_path, anything=[])
+    check_types(settings)
+    assert type(settings.count) is int
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"count": 1.5}, "count"),
+        ({"count": True}, "count"),
+        ({"count": "3"}, "count"),
+        ({"share": "much"}, "share"),
+        ({"wanted": 2}, "`wanted`: must be True or False, got 2"),
+        ({"wanted": None}, "`wanted`: must be True or False, got None"),
+        ({"name": 5}, "`name`: must be a string, got 5"),
+    ],
+)
+def test_what_does_not_fit_is_named(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        check_types(Settings(**changes))
