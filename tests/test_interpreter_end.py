@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -77,17 +78,16 @@ def run_script(script: str, *arguments: str) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
 
 
+def slow_but(chosen, *values):
+    """Returns all combinations of values; those that are not chosen are slow."""
+    every = itertools.product(*values)
+    return [pytest.param(*each, marks=() if each in chosen else pytest.mark.slow) for each in every]
+
+
 BY_DEFAULT = {("samples", "sys.exit(3)"), ("batches", "raise RuntimeError('of the user')"), ("a blend", "")}
 
 
-@pytest.mark.parametrize(
-    ("reader", "end"),
-    [
-        pytest.param(reader, end, marks=() if (reader, end) in BY_DEFAULT else pytest.mark.slow)
-        for reader in READERS
-        for end in ENDS
-    ],
-)
+@pytest.mark.parametrize(("reader", "end"), slow_but(BY_DEFAULT, READERS, ENDS))
 def test_daemon_threads_that_read_do_not_change_how_a_program_ends(prefix, reader, end):
     done = run_script(SETUP + READING.format(reader=READERS[reader], num_rounds=8) + end, prefix)
     exit_code, last_line = ENDS[end]
@@ -104,10 +104,7 @@ REMOTE_READERS = {
 }
 
 
-@pytest.mark.parametrize(
-    "reader",
-    [pytest.param(reader, marks=() if reader == "many" else pytest.mark.slow) for reader in REMOTE_READERS],
-)
+@pytest.mark.parametrize("reader", slow_but({("many",)}, REMOTE_READERS))
 def test_daemon_threads_that_read_object_storage_do_not_either(bucket, prefix, reader):
     address = bucket.put_pair(prefix, "data/corpus")
     script = SETUP.replace("4000", "400") + "sampler = [list(range(k, k + 4)) for k in range(0, 40, 4)]\n"
@@ -122,17 +119,9 @@ LEAVING = {
     "workers of torch": "batches = iter(build_dataloader(dataset, sampler, num_workers=2)); next(batches)",
     "an announcement": "dataset.will_need(range(400))",
 }
-LEFT_BY_DEFAULT = {("a loop that is left", 0.3)}
 
 
-@pytest.mark.parametrize(
-    ("leaving", "latency"),
-    [
-        pytest.param(leaving, latency, marks=() if (leaving, latency) in LEFT_BY_DEFAULT else pytest.mark.slow)
-        for leaving in LEAVING
-        for latency in (0.0, 0.3)
-    ],
-)
+@pytest.mark.parametrize(("leaving", "latency"), slow_but({("a loop that is left", 0.3)}, LEAVING, (0.0, 0.3)))
 def test_what_was_read_ahead_ends_quietly(bucket, prefix, leaving, latency):
     address = bucket.put_pair(prefix, "data/corpus")
     script = SETUP.replace("4000", "400") + "sampler = [list(range(k, k + 4)) for k in range(0, 400, 4)]\n"

@@ -30,12 +30,8 @@ def test_reports_are_read():
 
 
 def test_files_that_use_data_are_found(tmp_path):
-    files = {
-        "data/test_any.py": "",
-        "models/test_t5.py": "from megatron.core.datasets.t5_dataset import T5MaskedWordPieceDataset",
-        "models/test_gpt.py": "from megatron.core.models import gpt",
-        "data/helper.py": "",
-    }
+    files = {"data/test_any.py": "", "models/test_gpt.py": "from megatron.core.models import gpt", "data/helper.py": ""}
+    files["models/test_t5.py"] = "from megatron.core.datasets.t5_dataset import T5MaskedWordPieceDataset"
     for name, text in files.items():
         path = tmp_path / "tests" / "unit_tests" / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -44,19 +44,8 @@ class Log:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.now = 1000.0
-        self.reporter = LineReporter(
-            self.lines.append, lambda line: self.lines.append(f"! {line}"), clock=lambda: self.now
-        )
-
-    def task(self, description: str, *, total: int | None = None) -> Task:
-        opened = Task(description, Amounts("bytes", 0, total))
-        opened.started = self.now
-        return opened
-
-    def wait(self, what: str, setting: str | None = None) -> Wait:
-        opened = Wait(what, setting)
-        opened.started = self.now
-        return opened
+        warn = lambda line: self.lines.append(f"! {line}")  # noqa: E731
+        self.reporter = LineReporter(self.lines.append, warn, clock=lambda: self.now)
 
 
 def test_a_task_counts_what_threads_say():
@@ -127,7 +116,8 @@ def test_a_fork_has_nothing_open():
 
 def test_a_log_gets_a_line_every_half_minute_and_one_at_the_end():
     log = Log()
-    merge = log.task("merge", total=10_000)
+    merge = Task("merge", Amounts("bytes", 0, 10_000))
+    merge.started = log.now
     for second in range(100):
         log.now = 1000.0 + second
         log.reporter.look([merge], [])
@@ -144,7 +134,8 @@ def test_a_log_gets_a_line_every_half_minute_and_one_at_the_end():
 
 def test_a_wait_is_told_after_five_seconds_and_every_thirty():
     log = Log()
-    wait = log.wait("an answer of `http://localhost:9`", "AWS_ENDPOINT_URL names it")
+    wait = Wait("an answer of `http://localhost:9`", "AWS_ENDPOINT_URL names it")
+    wait.started = log.now
     for second in range(70):
         log.now = 1000.0 + second
         wait.note = f"attempt {1 + second // 10}"

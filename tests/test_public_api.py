@@ -90,9 +90,9 @@ assert JsonLinesWriter is tokenloom.JsonLinesWriter
         tokenloom.packing.PackPlans  # noqa: B018 - asking is the test
 
 
-@pytest.fixture(scope="module")
-def loaded_eagerly() -> dict[str, str]:
-    """Returns, by namespace, how a process ended that loads it first and whole: a fork of one that has NumPy only."""
+@pytest.mark.slow
+def test_namespaces_load_whole_where_laziness_is_switched_off():
+    # Each in a process that loads it first: a fork of one that has NumPy only.
     script = """
 import os, sys, numpy
 for namespace in sys.argv[1:]:
@@ -102,15 +102,8 @@ for namespace in sys.argv[1:]:
     print(namespace, os.waitstatus_to_exitcode(os.wait()[1]))
 """
     command = [sys.executable, "-c", script, *NAMESPACES]
-    done = subprocess.run(
-        command, env={**os.environ, "EAGER_IMPORT": "1"}, stdout=subprocess.PIPE, text=True, check=True
-    )
-    return dict(line.split() for line in done.stdout.splitlines())
-
-
-@pytest.mark.slow
-def test_namespaces_load_whole_where_laziness_is_switched_off(loaded_eagerly):
-    assert loaded_eagerly == dict.fromkeys(NAMESPACES, "0")
+    done = subprocess.run(command, env={**os.environ, "EAGER_IMPORT": "1"}, capture_output=True, text=True)
+    assert done.stdout.splitlines() == [f"{namespace} 0" for namespace in NAMESPACES], done.stderr
 
 
 def test_unknown_names_are_answered_with_the_nearest():

@@ -17,26 +17,12 @@ from rows.profiles import profiles
 SIDES = Path(__file__).parents[2] / "benchmarks" / "sides"
 
 
-def make_row(**changes):
-    sides = (
-        Side(name="ours", library=OURS, script="floor.py"),
-        Side(name="theirs", library="grain", script="floor.py"),
-        Side(name="gone", library="litdata", script="floor.py"),
-        Side(name="floor", library=LIMIT, script="floor.py"),
-    )
-    defaults = {
-        "job": "loader",
-        "name": "loading",
-        "compares": "one with another",
-        "fairness": "Same data.",
-        "limit": "copying",
-        "unit": "tokens",
-        "rounds": 3,
-        "sides": sides,
-        "prepare": lambda folder: None,
-        "same": ("ours", "theirs"),
-    }
-    return Row(**(defaults | changes))
+def make_row():
+    libraries = {"ours": OURS, "theirs": "grain", "gone": "litdata", "floor": LIMIT}
+    sides = tuple(Side(name=name, library=library, script="floor.py") for name, library in libraries.items())
+    texts = {"compares": "one with another", "fairness": "Same data.", "limit": "copying", "unit": "tokens"}
+    settings = {"rounds": 3, "sides": sides, "prepare": lambda folder: None, "same": ("ours", "theirs")}
+    return Row(job="loader", name="loading", **texts, **settings)
 
 
 def outcome(work, seconds, digest="a", memory_bytes=2_000_000):
@@ -49,24 +35,6 @@ OUTCOMES = {
     "floor": [outcome(6e6, 1.0)] * 3,
 }
 FAILURES = {"gone": "no such package"}
-
-
-def make_results(row_result=None):
-    return Results(
-        mode="quick",
-        date="2026-01-02",
-        seconds=120.0,
-        machine={
-            "processor": "a processor",
-            "cores": 2,
-            "memory_bytes": 8 * 10**9,
-            "system": "Linux",
-            "python": "3.11",
-        },
-        libraries={"tokenloom": "0.1.0", "grain": "0.2.18"},
-        rows=(row_result or summarise(make_row(), OUTCOMES, FAILURES),),
-        profiles=(ProfileResult(name="a path", method="Made up", seconds=0.5, shares=(("one", 0.75), ("two", 0.25))),),
-    )
 
 
 def test_summary_has_medians_ratios_and_shares_of_the_limit():
@@ -103,12 +71,18 @@ def test_sides_take_turns_and_who_fails_is_out():
 
 
 def test_page_tells_what_is_compared_and_why_that_is_fair():
-    page = results_page(make_results())
-    for text in (
-        "*Compares* one with another.",
-        "Outputs were compared, and are equal. Same data.",
-        "*Limit:* copying.",
-    ):
+    machine = {"processor": "a processor", "cores": 2, "memory_bytes": 8 * 10**9, "system": "Linux", "python": "3.11"}
+    results = Results(
+        mode="quick",
+        date="2026-01-02",
+        seconds=120.0,
+        machine=machine,
+        libraries={"tokenloom": "0.1.0", "grain": "0.2.18"},
+        rows=(summarise(make_row(), OUTCOMES, FAILURES),),
+        profiles=(ProfileResult(name="a path", method="Made up", seconds=0.5, shares=(("one", 0.75), ("two", 0.25))),),
+    )
+    page = results_page(results)
+    for text in ("*Compares* one with another.", "compared, and are equal. Same data.", "*Limit:* copying."):
         assert text in page
     assert "| loading | 3.00 M tokens/s | 1.50 M tokens/s (theirs) | 2.00x as fast | 50% |" in page
     assert "| gone | not measured: no such package |" in page

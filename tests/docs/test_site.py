@@ -50,8 +50,8 @@ def test_every_key_of_a_run_has_a_meaning():
 
 def test_every_option_of_every_command_is_there_with_its_meaning():
     def commands_in(parser):
-        return [each for action in parser._actions if isinstance(action, argparse._SubParsersAction)
-                for each in action.choices.values()]  # fmt: skip
+        groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+        return [each for group in groups for each in group.choices.values()]
 
     num_options = 0
     for parser in commands_in(build_parser()):
