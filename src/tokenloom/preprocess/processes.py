@@ -75,7 +75,7 @@ def work_in_processes(job: ShardedJob, folder: JobFolder, *, num_processes: int,
                         problem += f" at {found}"
                 if num_deaths[child.shard] >= _MOST_DEATHS:
                     problem += f", as did {_MOST_DEATHS - 1} processes before it"
-                    hint = "if memory ran out, use fewer workers or smaller shards; finished shards are kept"
+                    hint = "if memory ran out, use fewer workers; finished shards are kept"
                     raise WorkerError(problem, hint=hint)
                 _LOGGER.warning("%s; starting another process", problem)
                 children.start()
