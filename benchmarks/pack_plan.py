@@ -23,7 +23,7 @@ from pack_lengths import MODELS, SHAPES, critical_path, reference_scheduler
 
 from tokenloom import CostBalancedScheduler, scheduler_map
 from tokenloom.packing.balanced import Task, least_microbatches
-from tokenloom.packing.plan import padded_lengths
+from tokenloom.packing.pack_plan import padded_lengths
 from tokenloom_check import pack_report
 
 SCHEDULERS = ("cost_balanced", "hybrid_cost_balanced", "default_dynamic_cp")

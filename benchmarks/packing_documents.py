@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import common
 import numpy as np
 
-from tokenloom.order.arrays import ArrayStore
+from tokenloom.order.array_store import ArrayStore
 from tokenloom.order.documents import Documents, Rows
 from tokenloom.order.packs import best_fit_report
 from tokenloom.order.policies import BestFitPacks, SampleShape

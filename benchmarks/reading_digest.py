@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tokenloom import IndexedDatasetBuilder, MegatronPretrainingSampler, Run, ThreadLoader
-from tokenloom.loading.digest import digests_of
+from tokenloom.loading.sample_digests import digests_of
 
 RUN = """\
 order = 1

@@ -45,8 +45,8 @@ from tokenloom.errors import OutputExistsError
 from tokenloom.indexed.prefixes import sequence_counts
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.indexed.writing.concatenate import ConcatenatedPart
+from tokenloom.preprocess.corpus import preprocess_corpus
 from tokenloom.preprocess.settings import BadRecordBudget, CorpusSettings
-from tokenloom.preprocess.text import preprocess_corpus
 from tokenloom.storage.atomic import PendingFile
 from tokenloom.tokenizers.load import load_tokenizer
 

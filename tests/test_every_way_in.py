@@ -18,7 +18,7 @@ import pytest
 
 from tests.run.folders import HEAD, changed_run
 from tests.support import fork_result, make_config, random_documents, threads_calling, write_corpus
-from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
+from tokenloom.blending.dataset_builder import BlendedMegatronDatasetBuilder
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.testing import check_dataset
 

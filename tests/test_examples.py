@@ -18,7 +18,7 @@ from tests.preprocess.corpus import byte_level_json
 from tests.support import random_documents, write_corpus
 from tokenloom import IndexCacheError
 from tokenloom.cli import main
-from tokenloom.order.arrays import forbid_building
+from tokenloom.order.array_store import forbid_building
 
 EXAMPLES, SOURCES = (Path(__file__).parents[1] / name for name in ("examples", "src"))
 MODULES = [

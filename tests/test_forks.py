@@ -18,7 +18,7 @@ import torch
 
 from tests.run.folders import HEAD, write_pair, write_toml
 from tests.support import LONGEST_SECONDS, fork_result, make_config, random_documents, threads_calling, write_corpus
-from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
+from tokenloom.blending.dataset_builder import BlendedMegatronDatasetBuilder
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.forks import READING_LOCK, cached_property
 from tokenloom.loading.thread_loader import ThreadLoader

@@ -19,8 +19,8 @@ from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.mock import MockMultimodalDataset
 from tokenloom.errors import ConfigError
 from tokenloom.inspect.shown import shown_sample
-from tokenloom.loading.digest import digest_of_samples
 from tokenloom.loading.loader import build_dataloader, collate
+from tokenloom.loading.sample_digests import digest_of_samples
 from tokenloom.loading.thread_loader import ThreadLoader
 from tokenloom.packing.config import PackingConfig
 from tokenloom.packing.schedulers import wrap_data_iterator, wrap_dataset

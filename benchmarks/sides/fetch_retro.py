@@ -81,7 +81,7 @@ def retro_settings(folder: str) -> SimpleNamespace:
 
 def our_dataset(folder: str) -> Any:
     """Returns the samples of tokenloom."""
-    from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
+    from tokenloom.blending.dataset_builder import BlendedMegatronDatasetBuilder
     from tokenloom_retro.assembled import get_retro_datasets
     from tokenloom_retro.multi_split import MultiSplitGPTDataset, MultiSplitGPTDatasetConfig
 

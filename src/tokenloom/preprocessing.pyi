@@ -2,6 +2,9 @@ from .inputs.find import find_inputs as find_inputs
 from .preprocess.blocks import DocumentTokens as DocumentTokens
 from .preprocess.blocks import SentenceSplitter as SentenceSplitter
 from .preprocess.chat import preprocess_chat as preprocess_chat
+from .preprocess.corpus import DocumentPreview as DocumentPreview
+from .preprocess.corpus import preprocess_corpus as preprocess_corpus
+from .preprocess.corpus import preview_corpus as preview_corpus
 from .preprocess.job import CorpusSummary as CorpusSummary
 from .preprocess.ray_runner import RayRunner as RayRunner
 from .preprocess.selection import first_occurrences as first_occurrences
@@ -11,6 +14,3 @@ from .preprocess.settings import BadRecordBudget as BadRecordBudget
 from .preprocess.settings import ChatSettings as ChatSettings
 from .preprocess.settings import CorpusSettings as CorpusSettings
 from .preprocess.sharded import JobProgress as JobProgress
-from .preprocess.text import DocumentPreview as DocumentPreview
-from .preprocess.text import preprocess_corpus as preprocess_corpus
-from .preprocess.text import preview_corpus as preview_corpus

@@ -12,7 +12,7 @@ from tests.support import equal_samples, make_config, random_documents, write_co
 
 from tokenloom.blending.array_order import ArrayBlendOrder
 from tokenloom.blending.blended import BlendedDataset
-from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
+from tokenloom.blending.dataset_builder import BlendedMegatronDatasetBuilder
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.splits import Split

@@ -14,7 +14,7 @@ import torch
 from tests.support import assert_same, make_config, write_corpus
 
 import tokenloom
-from tokenloom.blending.builder import BlendedMegatronDatasetBuilder, describe_settings
+from tokenloom.blending.dataset_builder import BlendedMegatronDatasetBuilder, describe_settings
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.mock import MockGPTDataset

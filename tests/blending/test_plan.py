@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.rendering.cards import tables_of, text_of
 from tests.support import make_config, write_corpus
 
-from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
-from tokenloom.blending.plan import plan_build
+from tokenloom.blending.build_plan import plan_build
+from tokenloom.blending.dataset_builder import BlendedMegatronDatasetBuilder
 from tokenloom.blending.quota import blend_counts, normalize, quotas, sufficient_surplus, target_sizes, with_surplus
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.splits import Split

@@ -356,7 +356,7 @@ sys.exit(cli.main({arguments!r}))
         pytest.param(
             "prepare-cache --data-path PREFIX --split 1,0,0 --sequence-length 8 --train-samples 20 --path-to-cache OUT "
             "--tokenizer TOKENIZER",
-            "tokenloom.order.arrays.IndexCacheWriter",
+            "tokenloom.order.array_store.IndexCacheWriter",
             "complete indices are kept: run the same command again to resume",
             marks=pytest.mark.slow,
         ),

@@ -34,7 +34,7 @@ from tests.support import write_corpus
 import tokenloom
 from tokenloom import IndexedDatasetBuilder, cli
 from tokenloom.adapters.arrow import export_documents
-from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
+from tokenloom.blending.dataset_builder import BlendedMegatronDatasetBuilder
 from tokenloom.cli import build_parser, demo, main
 from tokenloom.cli.commands import COMMANDS, RUN_COMMANDS
 from tokenloom.cli.options import CommandParser, option, shares, split_weights
@@ -44,10 +44,10 @@ from tokenloom.indexed.writing.concatenate import build_catalogue, merge_dataset
 from tokenloom.inputs.formats import FORMATS
 from tokenloom.numbers import bytes_text
 from tokenloom.preprocess.chat import preprocess_chat
+from tokenloom.preprocess.corpus import preprocess_corpus
 from tokenloom.preprocess.multimodal import preprocess_multimodal
 from tokenloom.preprocess.schemas import SCHEMAS
 from tokenloom.preprocess.settings import ChatSettings, CorpusSettings
-from tokenloom.preprocess.text import preprocess_corpus
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.tokenizers.kinds import ENGINES, KINDS
 from tokenloom_look.target import SampleSettings
@@ -458,7 +458,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("function", "module", "words"),
     [
-        (preprocess_corpus, "tokenloom.preprocess.text", f"preprocess {TEXTS}"),
+        (preprocess_corpus, "tokenloom.preprocess.corpus", f"preprocess {TEXTS}"),
         (preprocess_chat, "tokenloom.preprocess.chat", f"preprocess-chat {TEXTS}"),
         (preprocess_multimodal, "tokenloom.preprocess.multimodal", f"preprocess-multimodal {TEXTS}"),
         (merge_datasets, "tokenloom.cli.datasets", "merge pair --output-prefix out"),

@@ -21,8 +21,8 @@ from tokenloom.errors import CutShortWarning
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.origins import RUNS, OriginFile
 from tokenloom.inputs.records import Texts
-from tokenloom.loading.digest import RangeDigest
 from tokenloom.loading.losses import LossRecorder, span_losses
+from tokenloom.loading.sample_digests import RangeDigest
 from tokenloom.preprocess.selection import hash_documents
 from tokenloom.run.run import Run
 from tokenloom.run.settings import read_run

@@ -10,9 +10,9 @@ import pytest
 from tests.preprocess.corpus import write_lines
 
 from tokenloom.preprocess import chat, multimodal
+from tokenloom.preprocess.corpus import preprocess_corpus
 from tokenloom.preprocess.job import CorpusSummary
 from tokenloom.preprocess.settings import BadRecordBudget, ChatSettings, CorpusSettings, MultimodalSettings
-from tokenloom.preprocess.text import preprocess_corpus
 
 
 def preprocess(

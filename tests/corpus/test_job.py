@@ -21,10 +21,10 @@ from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 from tokenloom import merge_datasets
 from tokenloom.errors import ConfigError, InputError, OutputExistsError, StorageError, StuckRecordError, TokenizerError
+from tokenloom.preprocess.corpus import plan_corpus, preprocess_corpus
 from tokenloom.preprocess.folder import JobFolder
 from tokenloom.preprocess.settings import BadRecordBudget, CorpusSettings
 from tokenloom.preprocess.sharded import JobProgress
-from tokenloom.preprocess.text import plan_corpus, preprocess_corpus
 from tokenloom.tokenizers.plain import ByteTokenizer
 from tokenloom.tokenizers.text_tokenizer import Encoded
 

@@ -28,8 +28,8 @@ from tokenloom.errors import InputError, OutputExistsError, StorageError, Tokenl
 from tokenloom.indexed.manifests import read_manifest
 from tokenloom.indexed.verify import verify_dataset
 from tokenloom.inputs.find import cut_inputs, find_inputs
+from tokenloom.preprocess.corpus import DocumentPreview, preview_corpus
 from tokenloom.preprocess.settings import CorpusSettings
-from tokenloom.preprocess.text import DocumentPreview, preview_corpus
 from tokenloom.tokenizers.load import recorded_tokenizer
 from tokenloom.tokenizers.plain import ByteTokenizer, NullTokenizer
 

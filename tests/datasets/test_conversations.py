@@ -28,11 +28,11 @@ from tests.reference import chat as reference
 from tests.reference.pack_walks import packs_of_walk
 from tests.support import StandInTokenizer, equal_samples, make_config, write_corpus
 
-from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
+from tokenloom.blending.dataset_builder import BlendedMegatronDatasetBuilder
 from tokenloom.datasets.chat_config import SFTDatasetConfig, VarlenDatasetConfig
 from tokenloom.datasets.conversations import MockVarlenDataset, MockVarlenLowLevelDataset, SFTDataset, VarlenDataset
 from tokenloom.datasets.exposure import SFTLowLevelDataset
-from tokenloom.datasets.ledger import Count
+from tokenloom.datasets.slot_counts import Count
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError, DatasetNotFoundError, IndexCacheError, UntrainableWarning
 from tokenloom.indexed.dataset import IndexedDataset

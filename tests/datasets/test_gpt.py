@@ -21,8 +21,8 @@ from tests.reference.windows import build_sample_index
 from tests.rendering.cards import tables_of
 from tests.support import StandInTokenizer, equal_samples, make_config, make_dataset, random_documents, write_corpus
 
-from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
-from tokenloom.blending.plan import plan_build
+from tokenloom.blending.build_plan import plan_build
+from tokenloom.blending.dataset_builder import BlendedMegatronDatasetBuilder
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.mock import (
     MockGPTDataset,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.support import StandInTokenizer, equal_samples, make_dataset, random_documents, write_corpus
 
 from tokenloom.blending.blended import BlendedDataset
-from tokenloom.datasets.outputs import causal_mask
+from tokenloom.datasets.sample_arrays import causal_mask
 from tokenloom.errors import ConfigError, TokenRangeError
 
 MASKS = {"create_attention_mask": True, "reset_attention_mask": True}

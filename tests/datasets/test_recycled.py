@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import make_dataset, random_documents, write_corpus
 
-from tokenloom.datasets.outputs import LARGE_BYTES, recycled_empty
+from tokenloom.datasets.sample_arrays import LARGE_BYTES, recycled_empty
 
 KEPT_BYTES = 64 << 20
 

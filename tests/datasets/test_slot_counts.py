@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.run.audit.ledgers import KINDS, make_kind
 from tests.run.folders import HEAD, STAGE, make_run, write_pair, write_toml
 
-from tokenloom.datasets.ledger import NO_SLOTS, SlotCounts, Texts, count_conversations, count_spans, count_windows
+from tokenloom.datasets.slot_counts import NO_SLOTS, SlotCounts, Texts, count_conversations, count_spans, count_windows
 from tokenloom.loading.samplers import MegatronPretrainingSampler
 from tokenloom.loading.thread_loader import ThreadLoader
 from tokenloom.order.windows import SpanBatch

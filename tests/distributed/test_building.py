@@ -15,7 +15,7 @@ from tokenloom.distributed.building import Build, do_together
 from tokenloom.distributed.membership import Membership
 from tokenloom.distributed.ranks import Ranks, current_ranks, name_ranks, rank_silence_seconds
 from tokenloom.errors import ConfigError
-from tokenloom.loading.digest import RangeDigest, digest_of_positions
+from tokenloom.loading.sample_digests import RangeDigest, digest_of_positions
 
 slow = pytest.mark.slow
 

@@ -29,7 +29,7 @@ from tokenloom.distributed.building import Build, do_together
 from tokenloom.distributed.meeting import Meeting, Round
 from tokenloom.distributed.ranks import HOST_VARIABLE
 from tokenloom.errors import IndexCacheError, TokenloomError
-from tokenloom.loading.digest import check_same_batches
+from tokenloom.loading.sample_digests import check_same_batches
 from tokenloom.order.policies import ArrayOrder
 from tokenloom.packing.groups import Channel
 

@@ -19,8 +19,8 @@ from tokenloom.inputs.formats.text import FileBlock
 from tokenloom.inputs.record_format import RecordFormat, SliceReader
 from tokenloom.inputs.records import parse_block, records_of
 from tokenloom.inputs.streams import SliceStream
+from tokenloom.preprocess.corpus import preprocess_corpus
 from tokenloom.preprocess.settings import BadRecordBudget, CorpusSettings
-from tokenloom.preprocess.text import preprocess_corpus
 from tokenloom.tokenizers.plain import ByteTokenizer
 
 

@@ -21,13 +21,13 @@ from tests.preprocess.corpus import byte_level_json, make_tokenizer, write_lines
 from tests.support import wait_until
 
 from tokenloom.errors import ConfigError, WorkerError
+from tokenloom.preprocess.corpus import plan_corpus
 from tokenloom.preprocess.folder import FolderGoneError, JobFolder
-from tokenloom.preprocess.plan import JobPlan
+from tokenloom.preprocess.job_plan import JobPlan
 from tokenloom.preprocess.processes import local_runner, work_in_processes
 from tokenloom.preprocess.ray_runner import RayRunner
 from tokenloom.preprocess.settings import CorpusSettings
 from tokenloom.preprocess.sharded import Counts, Runner, work_on_shards
-from tokenloom.preprocess.text import plan_corpus
 from tokenloom.tokenizers.load import load_tokenizer
 
 PLAN = NumberPlan(3)

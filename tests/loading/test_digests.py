@@ -28,7 +28,7 @@ from tests.support import StandInTokenizer, make_dataset
 from tokenloom import MegatronPretrainingSampler, build_dataloader
 from tokenloom.errors import ConfigError, DivergenceError
 from tokenloom.loading.check_reading import BatchRange, DigestedBatches, check_reading
-from tokenloom.loading.digest import (
+from tokenloom.loading.sample_digests import (
     RangeDigest,
     ReadingDigest,
     check_same_batches,

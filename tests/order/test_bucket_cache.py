@@ -16,7 +16,7 @@ from tests.support import contents, make_config, write_corpus
 from tokenloom import BlendedMegatronDatasetBuilder, ConfigError, GPTDataset, IndexCacheError, ObjectStorageSettings
 from tokenloom.errors import AccessDeniedError, UnavailableError
 from tokenloom.order import cache
-from tokenloom.order.arrays import NotBuiltError, forbid_building
+from tokenloom.order.array_store import NotBuiltError, forbid_building
 from tokenloom.storage.objects import close_storages
 from tokenloom.storage.settings import CACHE_VARIABLE
 from tokenloom.storage.stores import ObstoreClient

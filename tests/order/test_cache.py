@@ -19,7 +19,7 @@ from tests.faults import dies_at
 from tests.support import contents, equal_samples, make_config, write_corpus
 from tests.support import make_dataset as make_unopened_dataset
 
-from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
+from tokenloom.blending.dataset_builder import BlendedMegatronDatasetBuilder
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import CacheNotWrittenWarning, IndexCacheError

@@ -26,7 +26,7 @@ from tokenloom.errors import ConfigError, ShortDatasetWarning
 from tokenloom.kernels.order import LegacyRandom, build_sample_index
 from tokenloom.kernels.packs import pack_documents
 from tokenloom.order import documents
-from tokenloom.order.arrays import join_short_warnings, warn_short
+from tokenloom.order.array_store import join_short_warnings, warn_short
 from tokenloom.order.block_shuffle import build_block_document_index, build_block_shuffle_index
 from tokenloom.order.conversations import pack_conversations, shuffle_conversations
 from tokenloom.order.documents import Documents, Rows, is_range

@@ -15,7 +15,7 @@ from tests.support import assert_same, make_config, write_corpus
 from tokenloom import BlendedDataset, BlendedMegatronDatasetBuilder, GPTDataset
 from tokenloom.errors import ConfigError
 from tokenloom.order import policies
-from tokenloom.order.arrays import ArrayStore
+from tokenloom.order.array_store import ArrayStore
 from tokenloom.order.documents import Documents
 from tokenloom.order.epochs import EpochPlan, Epochs, WindowEpochs
 from tokenloom.order.policies import SampleShape, policy_of, register_policy

@@ -15,11 +15,11 @@ from tests.datasets.conversations import settings as chat_settings
 from tests.reference.packing import NAMES, pack, part_of, partition, sample
 from tests.support import few_examples
 
-from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
+from tokenloom.blending.dataset_builder import BlendedMegatronDatasetBuilder
 from tokenloom.datasets.chat_config import VarlenDatasetConfig
 from tokenloom.datasets.conversations import VarlenDataset
 from tokenloom.errors import ConfigError, DatasetFormatError, InputError
-from tokenloom.packing.base import BasePackingScheduler
+from tokenloom.packing.base_scheduler import BasePackingScheduler
 from tokenloom.packing.batch import (
     DTYPES,
     PackedSeqParams,

@@ -25,7 +25,7 @@ from tokenloom import (
     scheduler_map,
 )
 from tokenloom.packing.cost import least_slowest_cost
-from tokenloom.packing.plan import padded_lengths, stable_order, uniform_plan
+from tokenloom.packing.pack_plan import padded_lengths, stable_order, uniform_plan
 from tokenloom_check.packing import least_step_imbalance, rank_costs
 
 

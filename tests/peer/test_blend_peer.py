@@ -9,7 +9,7 @@ from tests.peer.conftest import assert_same, folder_bytes, rounds, times
 from tests.support import StandInTokenizer, write_corpus
 
 from tokenloom.blending.blended import BlendedDataset
-from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
+from tokenloom.blending.dataset_builder import BlendedMegatronDatasetBuilder
 from tokenloom.blending.spec import get_blend_from_list
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset

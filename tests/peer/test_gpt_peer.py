@@ -10,7 +10,7 @@ import pytest
 from tests.peer.conftest import assert_same, folder_bytes, rounds, times
 from tests.support import EOD, StandInTokenizer, make_config, random_documents, write_corpus
 
-from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
+from tokenloom.blending.dataset_builder import BlendedMegatronDatasetBuilder
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.mock import MockGPTDataset, MockGPTLowLevelDataset

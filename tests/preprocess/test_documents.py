@@ -21,9 +21,9 @@ from tokenloom.indexed.origins import read_origins
 from tokenloom.indexed.verify import verify_dataset
 from tokenloom.inputs.records import Texts
 from tokenloom.preprocess.blocks import DocumentTokens, SentenceSplitter, TemplateTokens, split_texts
+from tokenloom.preprocess.corpus import preprocess_corpus, preview_corpus
 from tokenloom.preprocess.selection import first_occurrences, hash_documents, hash_of_text, split_of
 from tokenloom.preprocess.settings import CorpusSettings
-from tokenloom.preprocess.text import preprocess_corpus, preview_corpus
 from tokenloom.tokenizers.plain import ByteTokenizer, NullTokenizer
 
 BEGIN, END = 90, 91

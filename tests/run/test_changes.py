@@ -27,7 +27,7 @@ from tokenloom import ConfigError
 from tokenloom.run.changes import check_past, differences, first_moved, lock_changes
 from tokenloom.run.digest import content_of, order_digest, run_identity
 from tokenloom.run.lock import LockedDenial, LockedSource, RunLock
-from tokenloom.run.progress import Walk
+from tokenloom.run.source_progress import Walk
 from tokenloom.run.timeline import Timeline
 
 MOST = 60

@@ -20,7 +20,7 @@ from tokenloom.run.dataset import Lookups
 from tokenloom.run.digest import order_digest, run_identity
 from tokenloom.run.lock import LockedDenial, LockedSource
 from tokenloom.run.locking import Exhausted, resolve
-from tokenloom.run.progress import TakeMap, planned_size
+from tokenloom.run.source_progress import TakeMap, planned_size
 from tokenloom.run.timeline import Timeline
 
 WEB, CODE = source("web", 40), source("code", 10)

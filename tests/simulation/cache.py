@@ -12,7 +12,7 @@ from tests.simulation.scheduler import FailedError, Faults, World
 from tests.simulation.system import simulated
 from tokenloom.errors import IndexCacheError
 from tokenloom.order import cache as module
-from tokenloom.order.arrays import ArrayStore, StoredOrder
+from tokenloom.order.array_store import ArrayStore, StoredOrder
 from tokenloom.order.cache import ArraySpec, IndexCache
 
 _SPECS = {

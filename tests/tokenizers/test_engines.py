@@ -18,8 +18,8 @@ from tools.sweep_tokenizers import sweep, swept_tokenizers
 from tokenloom.errors import ConfigError, RefusedTextError, TokenizerError
 from tokenloom.inputs.formats.jsonl import JsonLineBlock
 from tokenloom.preprocess.blocks import BlockTokenizer, DocumentTokens
+from tokenloom.preprocess.corpus import TextRecipe
 from tokenloom.preprocess.settings import CorpusSettings
-from tokenloom.preprocess.text import TextRecipe
 from tokenloom.tokenizers import engines
 from tokenloom.tokenizers.engines import EngineChoice, GigatokenEngine, certificate_of, choose_engine, require_equal
 from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer

@@ -27,8 +27,8 @@ from tokenloom import load
 from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.indexed.manifests import SpecialToken, TokenizerIdentity, identity_of
 from tokenloom.megatron.installation import reference_version
+from tokenloom.preprocess.corpus import preprocess_corpus
 from tokenloom.preprocess.settings import CorpusSettings
-from tokenloom.preprocess.text import preprocess_corpus
 from tokenloom.tokenizers.kinds import KINDS, TokenizerKind, TokenizerOptions
 from tokenloom.tokenizers.load import as_tokenizer, load_tokenizer, local_file, recorded_tokenizer
 from tokenloom.tokenizers.reference_types import TYPES, ReferenceTokenizerOptions, load_reference_tokenizer

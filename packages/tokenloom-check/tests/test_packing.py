@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tokenloom import ConfigError, PolynomialCost, scheduler_map
-from tokenloom.packing.plan import plan_of
+from tokenloom.packing.pack_plan import plan_of
 from tokenloom_check import pack_report
 from tokenloom_check.packing import rank_costs
 

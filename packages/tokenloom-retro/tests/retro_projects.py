@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 from tests.support import EOD, StandInTokenizer, write_corpus
 
-from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
+from tokenloom.blending.dataset_builder import BlendedMegatronDatasetBuilder
 from tokenloom_retro.multi_split import MultiSplitGPTDataset, MultiSplitGPTDatasetConfig
 
 CHUNK_LENGTH = 4

@@ -19,7 +19,7 @@ from tests.support import EOD, StandInTokenizer, equal_samples, random_documents
 
 from tokenloom.errors import ConfigError, DataMismatchWarning, DatasetFormatError, StorageError, TokenizerError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.testing.datasets import check_dataset
+from tokenloom.testing.dataset_checks import check_dataset
 from tokenloom_retro.assembled import RetroSettings, get_retro_datasets
 from tokenloom_retro.block_files import Block, BlockPathMap, planned_blocks
 from tokenloom_retro.chunk_database import DBDataset

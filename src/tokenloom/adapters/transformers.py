@@ -9,7 +9,7 @@ from tokenloom.datasets.tensors import SampleBatch, batch_tensors
 from tokenloom.errors import ConfigError
 from tokenloom.optional import require
 from tokenloom.packing.batch import take_apart
-from tokenloom.packing.prefixes import PrefixPack
+from tokenloom.packing.prefix_trees import PrefixPack
 
 IGNORED = -100
 """The label without loss in torch's cross entropy, transformers and torchtitan."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tokenloom.blending.quota import remedy_for
 from tokenloom.errors import OversampledError
 from tokenloom.kernels.order import build_blending_indices
-from tokenloom.order.arrays import ArrayStore, StoredOrder
+from tokenloom.order.array_store import ArrayStore, StoredOrder
 from tokenloom.order.cache import Arrays, ArraySpec
 from tokenloom.order.sample_random import Purpose
 

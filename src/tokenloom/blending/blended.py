@@ -13,8 +13,8 @@ from tokenloom.blending.array_order import ArrayBlendOrder, number_type
 from tokenloom.blending.composite import Composite, Share, with_dataset_id
 from tokenloom.blending.quota import check_weights, normalize
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
-from tokenloom.datasets.outputs import INTEGERS, BatchLayout, Output, recycled_empty
 from tokenloom.datasets.protocols import Announces, KnowsOrder, is_remote_dataset
+from tokenloom.datasets.sample_arrays import INTEGERS, BatchLayout, Output, recycled_empty
 from tokenloom.datasets.shortcuts import (
     as_arrays,
     called_from_item,
@@ -28,7 +28,7 @@ from tokenloom.datasets.shortcuts import (
 )
 from tokenloom.datasets.tensors import sample_batch
 from tokenloom.errors import ConfigError, IndexCacheError
-from tokenloom.order.arrays import ArrayStore
+from tokenloom.order.array_store import ArrayStore
 from tokenloom.order.cache import index_cache
 from tokenloom.order.keys import describe
 from tokenloom.order.protocols import BlendOrder

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from tokenloom.datasets.outputs import TOKEN_DIGESTS, BatchLayout, MakeArray, Output, integers_of
+from tokenloom.datasets.sample_arrays import TOKEN_DIGESTS, BatchLayout, MakeArray, Output, integers_of
 from tokenloom.datasets.shortcuts import HasHooks
 from tokenloom.errors import ConfigError
 from tokenloom.rendering.card import HasFacts

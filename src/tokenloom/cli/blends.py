@@ -7,8 +7,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
-from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
-from tokenloom.blending.plan import plan_build
+from tokenloom.blending.build_plan import plan_build
+from tokenloom.blending.dataset_builder import BlendedMegatronDatasetBuilder
 from tokenloom.cli.messages import hint_in_options
 from tokenloom.cli.options import CommandParser, JsonOption, Written, did_you_mean, refuse
 from tokenloom.cli.output import Answer, facts_lines, members, say

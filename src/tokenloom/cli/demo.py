@@ -25,8 +25,8 @@ from tokenloom.inspect.shown import shown_lines, shown_sample
 from tokenloom.loading.from_data import load
 from tokenloom.loading.thread_loader import ThreadLoader
 from tokenloom.optional import require
+from tokenloom.preprocess.corpus import preprocess_corpus
 from tokenloom.preprocess.settings import CorpusSettings
-from tokenloom.preprocess.text import preprocess_corpus
 from tokenloom.setting_types import Count
 from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.tokenizers.load import load_tokenizer

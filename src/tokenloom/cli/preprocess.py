@@ -15,9 +15,9 @@ from tokenloom.setting_types import Count, Number
 from tokenloom.tokenizers.kinds import KINDS
 
 if TYPE_CHECKING:
+    from tokenloom.preprocess.corpus import CorpusPreview
     from tokenloom.preprocess.job import CorpusSummary
     from tokenloom.preprocess.sharded import Runner
-    from tokenloom.preprocess.text import CorpusPreview
     from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _TEMPLATED = ("HuggingFaceTokenizer", "GPT2BPETokenizer", "GPT2BPE", "BertWordPieceLowerCase", "BertWordPieceCase")
@@ -254,7 +254,7 @@ class TextOptions(TokenizerOptions, JobOptions, JsonOption):
 
 
 def preprocess(options: TextOptions) -> Answer:
-    from tokenloom.preprocess.text import preprocess_corpus, preview_corpus
+    from tokenloom.preprocess.corpus import preprocess_corpus, preview_corpus
 
     options = _apply_megatron_options(options)
     tokenizer = options.load_tokenizer(bos_token=options.bos_token)

@@ -28,9 +28,9 @@ from tokenloom.indexed.layout import prefix_of
 from tokenloom.inspect.shown import OpenPair, Shown, shown_document, shown_lines, shown_sample
 from tokenloom.inspect.texts import find_ids, find_text, find_whole_texts, input_problem, read_records, span_tokens
 from tokenloom.loading.batch_sizes import Topology
-from tokenloom.loading.digest import RangeDigest, digest_of_positions, name_of_run
 from tokenloom.loading.from_data import tokenizer_of_data
 from tokenloom.loading.losses import SpanLoss, losses_folder, span_losses, torn_files
+from tokenloom.loading.sample_digests import RangeDigest, digest_of_positions, name_of_run
 from tokenloom.numbers import items_of, parse_integer, quoted
 from tokenloom.rendering.words import counted, printable
 from tokenloom.run.amend import Amendment, Documents, deny_documents

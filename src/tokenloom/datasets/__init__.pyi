@@ -15,8 +15,6 @@ from .exposure import SFTLowLevelDataset as SFTLowLevelDataset
 from .fim import GPTFIMDataset as GPTFIMDataset
 from .fim import GPTFIMDatasetConfig as GPTFIMDatasetConfig
 from .gpt import GPTDataset as GPTDataset
-from .ledger import ChatLedger as ChatLedger
-from .ledger import SlotCounts as SlotCounts
 from .masked import BERTMaskedWordPieceDataset as BERTMaskedWordPieceDataset
 from .masked import BERTMaskedWordPieceDatasetConfig as BERTMaskedWordPieceDatasetConfig
 from .masked import MaskedWordPieceDataset as MaskedWordPieceDataset
@@ -27,5 +25,7 @@ from .mock import MockGPTDataset as MockGPTDataset
 from .mock import MockGPTLowLevelDataset as MockGPTLowLevelDataset
 from .mock import MockMultimodalDataset as MockMultimodalDataset
 from .mock import MultimodalDatasetConfig as MultimodalDatasetConfig
+from .slot_counts import ChatLedger as ChatLedger
+from .slot_counts import SlotCounts as SlotCounts
 from .splits import Split as Split
 from .tensors import SampleBatch as SampleBatch

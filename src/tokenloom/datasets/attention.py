@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tokenloom.datasets.outputs import Output
+from tokenloom.datasets.sample_arrays import Output
 from tokenloom.errors import ConfigError
 from tokenloom.kernels.samples import BLOCK_LISTS, fill_attention
 from tokenloom.numbers import checked_integer

@@ -27,7 +27,7 @@ from tokenloom.forks import cached_property
 from tokenloom.indexed.dataset import IndexedDataset, ReadSpans, dataset_identity, span_reader
 from tokenloom.indexed.joined import JoinedPairs
 from tokenloom.indexed.verify import Verification, check_columns, check_index, verification
-from tokenloom.order.arrays import ArrayStore, DataOrigin
+from tokenloom.order.array_store import ArrayStore, DataOrigin
 from tokenloom.order.cache import index_cache
 from tokenloom.order.documents import Documents, Rows
 from tokenloom.order.keys import describe

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom._native import SampleColumn, TokenSections
-from tokenloom.datasets.outputs import Output
+from tokenloom.datasets.sample_arrays import Output
 from tokenloom.datasets.tensors import Sample
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.columns import Column, ColumnFacts, check_padding, open_column, recorded_columns

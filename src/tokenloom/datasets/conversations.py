@@ -19,11 +19,11 @@ from tokenloom.datasets.exposure import (
     SplitConversations,
     conversations_of_pair,
 )
-from tokenloom.datasets.ledger import ChatLedger, Count, SlotCounts, count_conversations
 from tokenloom.datasets.mock import MockGPTLowLevelDataset
-from tokenloom.datasets.outputs import Output, recycled_empty, sample_outputs
 from tokenloom.datasets.protocols import Int64s, Positions
+from tokenloom.datasets.sample_arrays import Output, recycled_empty, sample_outputs
 from tokenloom.datasets.shortcuts import check_hooks
+from tokenloom.datasets.slot_counts import ChatLedger, Count, SlotCounts, count_conversations
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tensors import Sample, to_tensors
 from tokenloom.datasets.tokenizer import TokenizerLike, fill_token_id
@@ -32,7 +32,7 @@ from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.joined import JoinedPairs
 from tokenloom.indexed.roles import SequenceRoles
 from tokenloom.kernels.samples import fill_attention
-from tokenloom.order.arrays import ArrayStore
+from tokenloom.order.array_store import ArrayStore
 from tokenloom.order.conversations import ConversationOrder, PackedConversations, SingleConversations
 from tokenloom.order.walk_order import WalkOrder
 from tokenloom.order.windows import SpanBatch

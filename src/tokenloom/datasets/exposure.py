@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from tokenloom._native import SourceDocuments
 from tokenloom.datasets.chat_config import TRAIN_ON, SFTDatasetConfig, as_chat_config
 from tokenloom.datasets.columns import SampleColumns
-from tokenloom.datasets.ledger import Count
-from tokenloom.datasets.outputs import Output
 from tokenloom.datasets.protocols import Int64s
+from tokenloom.datasets.sample_arrays import Output
+from tokenloom.datasets.slot_counts import Count
 from tokenloom.datasets.tensors import Sample
 from tokenloom.errors import ConfigError, OutputBusyError, TokenizerError, UntrainableWarning
 from tokenloom.indexed.columns import has_column
@@ -29,7 +29,7 @@ from tokenloom.indexed.dataset import IndexedDataset, dataset_identity, span_rea
 from tokenloom.indexed.joined import JoinedPairs
 from tokenloom.indexed.layout import DType, column_path, prefix_of
 from tokenloom.indexed.roles import NAME, SequenceRoles, read_roles
-from tokenloom.order.arrays import check_may_build
+from tokenloom.order.array_store import check_may_build
 from tokenloom.order.documents import Rows
 from tokenloom.preprocess.chat import preprocess_chat
 from tokenloom.preprocess.chat_templates import find_chat_template

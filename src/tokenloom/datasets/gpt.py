@@ -17,8 +17,8 @@ from tokenloom.datasets.base import MegatronDataset, PairOrigin, PairSamples, ha
 from tokenloom.datasets.columns import SampleColumns, weigh_loss
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.data_match import check_eod, check_tokenizer
-from tokenloom.datasets.ledger import SlotCounts, Texts, count_spans
-from tokenloom.datasets.outputs import (
+from tokenloom.datasets.protocols import Int64s, Positions, pair_of
+from tokenloom.datasets.sample_arrays import (
     INTEGERS,
     LARGE_BYTES,
     TOKEN_DIGESTS,
@@ -30,8 +30,8 @@ from tokenloom.datasets.outputs import (
     recycled_empty,
     sample_outputs,
 )
-from tokenloom.datasets.protocols import Int64s, Positions, pair_of
 from tokenloom.datasets.shortcuts import QUERY, UNCALLED_BY_ITEM, check_hooks
+from tokenloom.datasets.slot_counts import SlotCounts, Texts, count_spans
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tensors import Sample, tensors_of, to_tensors
 from tokenloom.datasets.tokenizer import NO_TOKEN
@@ -41,7 +41,7 @@ from tokenloom.indexed.dataset import IndexedDataset, LazyAttribute, check_sourc
 from tokenloom.indexed.joined import JoinedPairs
 from tokenloom.indexed.verify import check_sum
 from tokenloom.kernels.samples import block_lists
-from tokenloom.order.arrays import warn_short
+from tokenloom.order.array_store import warn_short
 from tokenloom.order.epochs import EpochPlan, Epochs
 from tokenloom.order.packs import PackEpochs
 from tokenloom.order.policies import ArrayOrder, OrderPolicy

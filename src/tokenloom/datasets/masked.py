@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from tokenloom._native import BertFiller, Masker, T5Filler, make_masker
 from tokenloom.datasets.base import MegatronDataset, PairOrigin, PairSamples, open_pair
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
-from tokenloom.datasets.outputs import recycled_empty
 from tokenloom.datasets.protocols import Int64s, Positions
+from tokenloom.datasets.sample_arrays import recycled_empty
 from tokenloom.datasets.shortcuts import UNCALLED_BY_ITEM
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tensors import Sample

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
-from tokenloom.datasets.outputs import BatchLayout, Output
 from tokenloom.datasets.protocols import Int64s
+from tokenloom.datasets.sample_arrays import BatchLayout, Output
 from tokenloom.datasets.tensors import Sample, to_tensors
 from tokenloom.datasets.tokenizer import TokenizerLike
 from tokenloom.errors import ConfigError

@@ -23,7 +23,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from tokenloom.datasets.outputs import MakeArray
+from tokenloom.datasets.sample_arrays import MakeArray
 from tokenloom.datasets.tensors import Sample
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.order.windows import SpanBatch, Spans

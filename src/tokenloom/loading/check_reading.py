@@ -24,8 +24,15 @@ from tokenloom.distributed.meeting import Round, Rounds, current_meeting
 from tokenloom.distributed.membership import Decision, Record
 from tokenloom.distributed.ranks import name_ranks
 from tokenloom.errors import ConfigError, DivergenceError
-from tokenloom.loading.digest import RangeDigest, ReadingDigest, digest_batches, digests_of_batch, name_of_run, total_of
 from tokenloom.loading.read_ahead import Batch
+from tokenloom.loading.sample_digests import (
+    RangeDigest,
+    ReadingDigest,
+    digest_batches,
+    digests_of_batch,
+    name_of_run,
+    total_of,
+)
 from tokenloom.loading.samplers import DataParallelSampler
 from tokenloom.loading.state import in_order, is_in_order
 

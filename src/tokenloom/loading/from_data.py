@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
-from tokenloom.blending.plan import sizes_read_once
+from tokenloom.blending.build_plan import sizes_read_once
+from tokenloom.blending.dataset_builder import BlendedMegatronDatasetBuilder
 from tokenloom.blending.quota import three_sizes
 from tokenloom.blending.spec import parse_blend
 from tokenloom.datasets.base import MegatronDataset

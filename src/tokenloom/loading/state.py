@@ -10,7 +10,7 @@ from typing import Any
 
 from tokenloom.datasets.protocols import order_of
 from tokenloom.errors import ConfigError
-from tokenloom.loading.digest import RangeDigest, name_of_run
+from tokenloom.loading.sample_digests import RangeDigest, name_of_run
 from tokenloom.numbers import checked_integer, quoted
 from tokenloom.overrides import Overrides
 

@@ -14,16 +14,16 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from tokenloom.datasets.outputs import MakeArray, integers_of
 from tokenloom.datasets.protocols import FillsBatches, order_of
+from tokenloom.datasets.sample_arrays import MakeArray, integers_of
 from tokenloom.datasets.shortcuts import batch_of, digests_tokens, fills_batches, hook_of, needs_items
 from tokenloom.datasets.tensors import Sample, to_tensors
 from tokenloom.errors import ConfigError
 from tokenloom.loading.check_reading import BatchDigests
-from tokenloom.loading.digest import ReadingDigest, digests_of_batch
 from tokenloom.loading.loader import checked_sampler, collate
 from tokenloom.loading.read_ahead import Batch, announce_ahead
 from tokenloom.loading.resonance import warn_of_resonance
+from tokenloom.loading.sample_digests import ReadingDigest, digests_of_batch
 from tokenloom.loading.state import consumed_of_state, in_order, loader_state, read_of_state
 from tokenloom.numbers import checked_integer
 from tokenloom.optional import is_installed, require

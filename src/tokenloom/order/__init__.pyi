@@ -1,4 +1,4 @@
-from .arrays import ArrayStore as ArrayStore
+from .array_store import ArrayStore as ArrayStore
 from .block_shuffle import BlockShuffle as BlockShuffle
 from .documents import Documents as Documents
 from .epochs import Epochs as Epochs

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError
 from tokenloom.kernels.order import LegacyRandom
 from tokenloom.kernels.packs import next_fit
-from tokenloom.order.arrays import ArrayStore, StoredOrder
+from tokenloom.order.array_store import ArrayStore, StoredOrder
 from tokenloom.order.cache import Arrays, ArraySpec
 from tokenloom.order.documents import Rows
 from tokenloom.order.shuffles import document_index_dtype

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tokenloom._native import PackReader, SpanReader, WindowReader
 from tokenloom.errors import ConfigError
 from tokenloom.kernels.order import LegacyRandom, build_sample_index
-from tokenloom.order.arrays import ArrayStore, StoredOrder
+from tokenloom.order.array_store import ArrayStore, StoredOrder
 from tokenloom.order.block_shuffle import BlockShuffle, build_block_document_index, build_block_shuffle_index
 from tokenloom.order.cache import Arrays, ArraySpec
 from tokenloom.order.documents import Documents

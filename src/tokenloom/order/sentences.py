@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tokenloom import _native
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer
-from tokenloom.order.arrays import ArrayStore, StoredOrder, warn_short
+from tokenloom.order.array_store import ArrayStore, StoredOrder, warn_short
 from tokenloom.order.cache import Arrays, ArraySpec
 from tokenloom.order.documents import Rows
 from tokenloom.order.windows import SpanBatch

@@ -1,5 +1,5 @@
 from .balanced import CostBalancedScheduler as CostBalancedScheduler
-from .base import BasePackingScheduler as BasePackingScheduler
+from .base_scheduler import BasePackingScheduler as BasePackingScheduler
 from .batch import PackedSeqParams as PackedSeqParams
 from .batch import SourcedPackedSeqParams as SourcedPackedSeqParams
 from .batch import build_packed_microbatches as build_packed_microbatches
@@ -11,11 +11,11 @@ from .dynamic import DefaultDynamicCPScheduler as DefaultDynamicCPScheduler
 from .groups import ProcessGroups as ProcessGroups
 from .groups import measure_traffic as measure_traffic
 from .hybrid import HybridCostBalancedScheduler as HybridCostBalancedScheduler
-from .plan import PackPlan as PackPlan
-from .prefixes import PrefixForest as PrefixForest
-from .prefixes import PrefixPack as PrefixPack
-from .prefixes import PrefixTreeScheduler as PrefixTreeScheduler
-from .prefixes import pack_prefixes as pack_prefixes
+from .pack_plan import PackPlan as PackPlan
+from .prefix_trees import PrefixForest as PrefixForest
+from .prefix_trees import PrefixPack as PrefixPack
+from .prefix_trees import PrefixTreeScheduler as PrefixTreeScheduler
+from .prefix_trees import pack_prefixes as pack_prefixes
 from .schedulers import DpBalancedScheduler as DpBalancedScheduler
 from .schedulers import SizedDataset as SizedDataset
 from .schedulers import scheduler_map as scheduler_map

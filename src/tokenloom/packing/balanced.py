@@ -8,9 +8,9 @@ import numpy as np
 
 from tokenloom.errors import ConfigError
 from tokenloom.kernels import packs
-from tokenloom.packing.base import BasePackingScheduler
+from tokenloom.packing.base_scheduler import BasePackingScheduler
 from tokenloom.packing.cost import CostModel, Float64s, least_slowest_cost
-from tokenloom.packing.plan import Int64s, PackPlan, stable_order, uniform_plan
+from tokenloom.packing.pack_plan import Int64s, PackPlan, stable_order, uniform_plan
 
 GOOD_ENOUGH = 1.05
 """If the slowest ranks take longer than a lower bound by more than this factor, more microbatches are tried."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_number
-from tokenloom.packing.plan import Int64s
+from tokenloom.packing.pack_plan import Int64s
 
 Float64s = NDArray[np.float64]
 

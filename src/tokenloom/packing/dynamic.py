@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from tokenloom.errors import ConfigError
-from tokenloom.packing.base import BasePackingScheduler
-from tokenloom.packing.plan import Int64s, PackPlan, stable_order
+from tokenloom.packing.base_scheduler import BasePackingScheduler
+from tokenloom.packing.pack_plan import Int64s, PackPlan, stable_order
 
 SLACK = 0.05
 """Fraction by which a rank's work may exceed that of the longest sub-sample's group; Megatron's value."""

@@ -16,7 +16,7 @@ from tokenloom.distributed.meeting import ConnectionLostError
 from tokenloom.distributed.ranks import current_ranks, name_ranks
 from tokenloom.errors import ConfigError
 from tokenloom.optional import require
-from tokenloom.packing.plan import Int64s
+from tokenloom.packing.pack_plan import Int64s
 
 _BREAK_TAG = 7_410_003  # a tag that no message has
 

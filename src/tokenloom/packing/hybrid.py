@@ -11,9 +11,9 @@ import numpy as np
 
 from tokenloom.errors import ConfigError
 from tokenloom.packing.balanced import GOOD_ENOUGH, Task, checked_costs, cost_exponent, pack_to_levels, scaled_costs
-from tokenloom.packing.base import BasePackingScheduler
+from tokenloom.packing.base_scheduler import BasePackingScheduler
 from tokenloom.packing.cost import least_slowest_cost
-from tokenloom.packing.plan import Int64s, PackPlan, plan_of, stable_order
+from tokenloom.packing.pack_plan import Int64s, PackPlan, plan_of, stable_order
 
 ALMOST_EVEN = 1.035  # sharings are tried first if their bound / even share is at most this; plans exceed bounds by 1 %
 LIMITS = (float("inf"), 16.0, 8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.125)  # of the cost per rank, in costs of a full pack

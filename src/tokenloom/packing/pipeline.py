@@ -34,10 +34,10 @@ from tokenloom.packing.batch import (
 )
 from tokenloom.packing.config import PackingConfig
 from tokenloom.packing.groups import Channel, Place
-from tokenloom.packing.plan import Int64s, PackPlan, padded_lengths
+from tokenloom.packing.pack_plan import Int64s, PackPlan, padded_lengths
 
 if TYPE_CHECKING:
-    from tokenloom.packing.base import BasePackingScheduler
+    from tokenloom.packing.base_scheduler import BasePackingScheduler
 
 Wrapped = tuple[Any, int, int, int]
 """The result of `wrap_data_iterator`: (iterators, number of microbatches, sum of lengths, sum of squared lengths)."""

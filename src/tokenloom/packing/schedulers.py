@@ -17,15 +17,15 @@ from tokenloom.distributed.building import do_together
 from tokenloom.errors import ConfigError, DatasetFormatError
 from tokenloom.overrides import overrides
 from tokenloom.packing.balanced import CostBalancedScheduler
-from tokenloom.packing.base import RUN, BasePackingScheduler
+from tokenloom.packing.base_scheduler import RUN, BasePackingScheduler
 from tokenloom.packing.batch import SubSample, take_apart
 from tokenloom.packing.config import PackingConfig
 from tokenloom.packing.dynamic import DefaultDynamicCPScheduler
 from tokenloom.packing.groups import place_of
 from tokenloom.packing.hybrid import HybridCostBalancedScheduler
+from tokenloom.packing.pack_plan import Int64s, PackPlan, uniform_plan
 from tokenloom.packing.pipeline import Wrapped, describe, iterators_over, plan_global_batch, sums_of
-from tokenloom.packing.plan import Int64s, PackPlan, uniform_plan
-from tokenloom.packing.prefixes import PrefixForest, PrefixTreeScheduler, keys_of
+from tokenloom.packing.prefix_trees import PrefixForest, PrefixTreeScheduler, keys_of
 
 
 class DpBalancedScheduler(BasePackingScheduler):

@@ -41,7 +41,7 @@ from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer, refusals
 
 if TYPE_CHECKING:
-    from tokenloom.preprocess.text import TextRecipe
+    from tokenloom.preprocess.corpus import TextRecipe
 
 Result = TypeVar("Result")
 

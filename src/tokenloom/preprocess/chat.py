@@ -23,7 +23,7 @@ from tokenloom.inputs.records import Block, Texts, UnusableLineError, records_of
 from tokenloom.preprocess.blocks import Column, DocumentTokens, TokenizedBlock, convert_records, group_blocks
 from tokenloom.preprocess.chat_templates import ChatML, JinjaTemplate, Part, TemplateSource, find_chat_template
 from tokenloom.preprocess.job import CorpusSummary, JobArguments, run_job
-from tokenloom.preprocess.plan import BlockPipeline, Recipe, plan_job
+from tokenloom.preprocess.job_plan import BlockPipeline, Recipe, plan_job
 from tokenloom.preprocess.schemas import Schema, detect_schema, read_record
 from tokenloom.preprocess.selection import hash_documents
 from tokenloom.preprocess.settings import ChatSettings

@@ -30,7 +30,7 @@ from tokenloom.inputs.formats import FORMATS
 from tokenloom.inputs.records import documents_between
 from tokenloom.preprocess.blocks import json_line, rejected_path
 from tokenloom.preprocess.folder import FolderGoneError, JobFolder
-from tokenloom.preprocess.plan import JobPlan, Mask, PlannedDataset, PlannedOutput, PlannedShard
+from tokenloom.preprocess.job_plan import JobPlan, Mask, PlannedDataset, PlannedOutput, PlannedShard
 from tokenloom.preprocess.processes import local_runner
 from tokenloom.preprocess.shard import ALLOW_MORE, HASHES, RECORDS, ShardReport, damaged_parts, part_array, part_pair
 from tokenloom.preprocess.sharded import JobProgress, ProgressBook, Runner, do_and_assemble

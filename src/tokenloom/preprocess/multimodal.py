@@ -36,7 +36,7 @@ from tokenloom.inputs.records import (
 )
 from tokenloom.preprocess.blocks import Column, DocumentTokens, TokenizedBlock, convert_records, singles
 from tokenloom.preprocess.job import CorpusSummary, JobArguments, run_job
-from tokenloom.preprocess.plan import BlockPipeline, Recipe, plan_job
+from tokenloom.preprocess.job_plan import BlockPipeline, Recipe, plan_job
 from tokenloom.preprocess.selection import hash_documents
 from tokenloom.preprocess.settings import MultimodalSettings
 from tokenloom.setting_types import checked_output_prefix

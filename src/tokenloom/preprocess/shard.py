@@ -52,7 +52,7 @@ from tokenloom.storage.local import map_file
 from tokenloom.tokenizers.engines import one_thread_per_call
 
 if TYPE_CHECKING:
-    from tokenloom.preprocess.plan import BlockPipeline, JobPlan, PlannedShard
+    from tokenloom.preprocess.job_plan import BlockPipeline, JobPlan, PlannedShard
 
 Made = TypeVar("Made")
 

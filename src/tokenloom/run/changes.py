@@ -19,8 +19,8 @@ from tokenloom.rendering.words import counted
 from tokenloom.run.dataset import Place, place_at
 from tokenloom.run.digest import check_position, content_of, order_digest, run_identity
 from tokenloom.run.lock import MOST_SAMPLES, LockedPair, LockedSegment, LockedSource, RunLock
-from tokenloom.run.progress import mixed_size
 from tokenloom.run.settings import WITHOUT_EFFECT
+from tokenloom.run.source_progress import mixed_size
 from tokenloom.run.timeline import Timeline
 
 MAKE_SAMPLES = ("order", "seed", "documents", "windows", "dataset", "samples")

@@ -19,9 +19,9 @@ from tokenloom.blending.composite import Composite, Share, with_dataset_id
 from tokenloom.datasets.base import positions_and_fillers
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.data_match import check_kind
-from tokenloom.datasets.ledger import SlotCounts
-from tokenloom.datasets.outputs import INTEGERS, BatchLayout, recycled_empty
 from tokenloom.datasets.protocols import Positions
+from tokenloom.datasets.sample_arrays import INTEGERS, BatchLayout, recycled_empty
+from tokenloom.datasets.slot_counts import SlotCounts
 from tokenloom.datasets.tensors import Sample, sample_batch
 from tokenloom.datasets.tokenizer import pad_token_id
 from tokenloom.errors import AmbiguousPadWarning, ConfigError
@@ -34,8 +34,8 @@ from tokenloom.order.windows import Spans
 from tokenloom.run.digest import KnownOrder, order_digest, run_identity
 from tokenloom.run.held_out import DeniedDocuments
 from tokenloom.run.lock import LockedPair, LockedSource, LockedTokenizer, RunLock
-from tokenloom.run.progress import Walk, tokens_of
 from tokenloom.run.settings import CONVERSATIONS, KINDS, class_of, data_kind, most_in_pack
+from tokenloom.run.source_progress import Walk, tokens_of
 from tokenloom.run.sources import check_opened
 from tokenloom.run.timeline import Timeline, bounds_of
 from tokenloom.storage.addresses import is_remote

@@ -14,7 +14,7 @@ from typing import Any
 
 from tokenloom.errors import ConfigError
 from tokenloom.run.lock import LockedPair, LockedSegment, LockedSource, RunLock
-from tokenloom.run.progress import are_packs, mixed_size, planned_size
+from tokenloom.run.source_progress import are_packs, mixed_size, planned_size
 
 
 def order_digest(lock: RunLock, position: int) -> str:

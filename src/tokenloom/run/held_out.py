@@ -22,8 +22,8 @@ from tokenloom.kernels.permutation import Key, Permutation, Purpose, derive
 from tokenloom.numbers import quoted
 from tokenloom.order.walk_order import source_key
 from tokenloom.run.lock import BLOCK_DOCUMENTS, MOST_SAMPLES, LockedPair, LockedSegment, RunLock
-from tokenloom.run.progress import extra_tokens
 from tokenloom.run.settings import CONVERSATIONS
+from tokenloom.run.source_progress import extra_tokens
 
 FEWEST_BLOCKS = 32
 """Minimum number of blocks in a holdout. A source with a smaller holdout holds out single documents instead."""

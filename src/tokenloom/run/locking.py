@@ -39,7 +39,6 @@ from tokenloom.run.lock import (
     read_lock_if_there,
     write_lock,
 )
-from tokenloom.run.progress import Entered, Progress, are_packs, mixed_size, planned_size
 from tokenloom.run.settings import (
     DenialSettings,
     DocumentName,
@@ -51,6 +50,7 @@ from tokenloom.run.settings import (
     read_run,
     whole_weights,
 )
+from tokenloom.run.source_progress import Entered, Progress, are_packs, mixed_size, planned_size
 from tokenloom.run.sources import lock_sources
 from tokenloom.run.toml_file import read_text
 from tokenloom.storage.atomic import PendingFile

@@ -20,7 +20,7 @@ from tokenloom.numbers import checked_integer
 from tokenloom.rendering.card import HasFacts
 from tokenloom.run.digest import check_position
 from tokenloom.run.lock import Int64s, Integers, LockedSegment, RunLock
-from tokenloom.run.progress import Entered, Progress, are_packs, mixed_size, num_taken, planned_size
+from tokenloom.run.source_progress import Entered, Progress, are_packs, mixed_size, num_taken, planned_size
 from tokenloom.run.timeline import Timeline
 
 Float64s = NDArray[np.float64]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tokenloom.run.audit.ledger import RunLedger
     from tokenloom.run.audit.trace import SpanTable
     from tokenloom.run.plan import RunHistory, RunPlan
-    from tokenloom.run.stored import StoredOrder
+    from tokenloom.run.reference_order import ReferenceOrder
 
 # Modules that training does not need are imported where they are used: this saves 0.1 s, half of a start.
 
@@ -91,11 +91,11 @@ class Run(HasFacts):
         self.lock = lock
         self._reading = Reading() if reading is None else reading
         self._tokenizer = tokenizer
-        self._stored: StoredOrder | None = None
+        self._stored: ReferenceOrder | None = None
         if lock.is_megatron:
-            from tokenloom.run.stored import StoredOrder
+            from tokenloom.run.reference_order import ReferenceOrder
 
-            self._stored = StoredOrder(
+            self._stored = ReferenceOrder(
                 lock, path=path, tokenizer=self.tokenizer, reading=self._reading, path_to_cache=path_to_cache
             )
         elif path_to_cache is not None:

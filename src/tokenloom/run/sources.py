@@ -36,8 +36,8 @@ from tokenloom.order.walk_order import source_key
 from tokenloom.progress import task
 from tokenloom.run.held_out import held_tokens, holds_blocks, with_holdout
 from tokenloom.run.lock import LockedPair, LockedSource, RunLock
-from tokenloom.run.progress import are_packs, extra_tokens
 from tokenloom.run.settings import RunSettings, SourceSettings, class_of, config_of, data_kind, join_path, most_in_pack
+from tokenloom.run.source_progress import are_packs, extra_tokens
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.resolve import exists, objects_below
 from tokenloom.storage.settings import ObjectStorageSettings

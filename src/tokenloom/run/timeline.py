@@ -1,7 +1,7 @@
 """Maps positions of a run to windows, and windows to positions, computed from the lock.
 
 A position lies in a segment. The segment's mixture (`kernels.MixedStage`) gives the source, and the take: the number of
-windows that the source gave before in this segment. The source's progress (`progress.py`) turns the take into a window.
+windows that the source gave before in this segment. `source_progress.py` turns the take into a window.
 Nothing is stored per sample or pass. A segment needs about 60 bytes per source once it is used.
 """
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tokenloom.forks import READING_LOCK
 from tokenloom.kernels.mixture import MixedStage
 from tokenloom.run.lock import Int64s, RunLock
-from tokenloom.run.progress import MOST_WALKS, MOST_WINDOWS, Entered, Progress, Walk, given_out, too_many_walks
+from tokenloom.run.source_progress import MOST_WALKS, MOST_WINDOWS, Entered, Progress, Walk, given_out, too_many_walks
 
 
 class Located(NamedTuple):

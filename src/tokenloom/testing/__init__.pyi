@@ -1,4 +1,4 @@
 from .checks import CheckReport as CheckReport
-from .datasets import check_dataset as check_dataset
-from .orders import check_order as check_order
-from .stores import check_store as check_store
+from .dataset_checks import check_dataset as check_dataset
+from .order_checks import check_order as check_order
+from .store_checks import check_store as check_store

@@ -11,7 +11,7 @@ from tokenloom import IndexedDataset, build_catalogue, merge_datasets, verify_da
 from tokenloom.errors import ChangedFileError, ConfigError, OutputBusyError, OutputExistsError, TokenloomError
 from tokenloom.indexed.dataset import DatasetFiles
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
-from tokenloom.preprocess.text import preprocess_corpus
+from tokenloom.preprocess.corpus import preprocess_corpus
 from tokenloom.tokenizers.load import load_tokenizer
 
 TOKENIZER = load_tokenizer("byte")

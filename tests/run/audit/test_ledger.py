@@ -16,7 +16,7 @@ from tests.run.folders import HEAD, MEGATRON_LENGTHS, MEGATRON_STAGE, make_megat
 from tests.run.small_runs import lock, pair, random_locks, segment, source
 from tests.support import StandInTokenizer
 
-from tokenloom.datasets.ledger import Count, count_windows
+from tokenloom.datasets.slot_counts import Count, count_windows
 from tokenloom.errors import ConfigError, UntrainableWarning
 from tokenloom.run.audit.ledger import LedgerRow, LedgerStage, RunLedger, summed
 from tokenloom.run.lock import LockedSource, RunLock

@@ -15,7 +15,7 @@ import pytest
 from tests.cli.runs import run as command
 
 from tokenloom.indexed.layout import column_path
-from tokenloom.loading.digest import ReadingDigest
+from tokenloom.loading.sample_digests import ReadingDigest
 from tokenloom.loading.thread_loader import ThreadLoader
 from tokenloom.run.audit.source_origins import SourceOrigins
 from tokenloom.run.run import Run

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tokenloom.errors import ConfigError
-from tokenloom.packing.base import BasePackingScheduler
+from tokenloom.packing.base_scheduler import BasePackingScheduler
 from tokenloom.packing.cost import CostModel, Float64s, PolynomialCost, costliest_packs, least_slowest_cost, num_alone
-from tokenloom.packing.plan import Int64s, PackPlan, padded_lengths
+from tokenloom.packing.pack_plan import Int64s, PackPlan, padded_lengths
 from tokenloom.packing.schedulers import DpBalancedScheduler, scheduler_map
 from tokenloom.rendering.card import HasFacts
 

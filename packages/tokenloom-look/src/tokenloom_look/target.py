@@ -26,7 +26,7 @@ from tokenloom.indexed.catalogue import catalogue_path
 from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
 from tokenloom.inspect.shown import OpenPairs, Shown, shown_document, shown_sample
 from tokenloom.loading.from_data import tokenizer_of_data
-from tokenloom.order.arrays import ArrayStore, DataOrigin
+from tokenloom.order.array_store import ArrayStore, DataOrigin
 from tokenloom.preprocess.folder import JOB
 from tokenloom.run.audit.trace import PairRows
 from tokenloom.run.dataset import RunTokenizer

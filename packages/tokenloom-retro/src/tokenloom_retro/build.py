@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tokenloom.blending.blended import BlendedDataset
-from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
+from tokenloom.blending.dataset_builder import BlendedMegatronDatasetBuilder
 from tokenloom.errors import ConfigError
 from tokenloom.preprocess.sharded import Runner
 from tokenloom_retro.block_job import BlockTask, make_output

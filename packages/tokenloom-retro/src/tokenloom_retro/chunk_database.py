@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.datasets.outputs import recycled_empty
+from tokenloom.datasets.sample_arrays import recycled_empty
 from tokenloom.errors import ConfigError, DatasetFormatError, TokenizerError, TokenloomError
 from tokenloom.indexed.dataset import span_reader
 from tokenloom.kernels.storage import Watch

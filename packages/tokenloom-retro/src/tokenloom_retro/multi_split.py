@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from tokenloom.datasets.base import PairSamples
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
-from tokenloom.datasets.ledger import SlotCounts
-from tokenloom.datasets.outputs import BatchLayout, Output
 from tokenloom.datasets.protocols import Int64s, Positions
+from tokenloom.datasets.sample_arrays import BatchLayout, Output
+from tokenloom.datasets.slot_counts import SlotCounts
 from tokenloom.datasets.splits import SplitMatrix, split_text
 from tokenloom.datasets.tensors import Sample
 from tokenloom.datasets.tokenizer import NO_TOKEN

@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from tokenloom.datasets.ledger import NO_SLOTS, NOTHING, Count, SlotCounts, count_windows
+from tokenloom.datasets.slot_counts import NO_SLOTS, NOTHING, Count, SlotCounts, count_windows
 from tokenloom.run.audit.trace import positions_reading
 from tokenloom.run.dataset import RunDataset
 from tokenloom.run.held_out import DeniedDocuments, are_held_out
 from tokenloom.run.lock import Int64s
 from tokenloom.run.plan import PlannedReading, PlannedSegment, PlannedWalks, closed_at, plan_of
-from tokenloom.run.progress import WalkSizes, are_packs, extra_tokens
 from tokenloom.run.settings import CONVERSATIONS
+from tokenloom.run.source_progress import WalkSizes, are_packs, extra_tokens
 
 Report = Callable[[int], None]  # called with the number of samples read since the last call
 _CHUNK_SLOTS = 1 << 20

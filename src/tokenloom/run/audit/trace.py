@@ -24,7 +24,7 @@ from tokenloom.optional import require
 from tokenloom.run.dataset import RunDataset
 from tokenloom.run.digest import run_identity
 from tokenloom.run.lock import MOST_SAMPLES, Int64s, Integers, LockedSource, RunLock
-from tokenloom.run.progress import MOST_WALKS, Walk, too_many_walks
+from tokenloom.run.source_progress import MOST_WALKS, Walk, too_many_walks
 from tokenloom.run.timeline import Timeline
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tokenloom.blending.plan import BuildPlan, DatasetPlan, plan_build
+from tokenloom.blending.build_plan import BuildPlan, DatasetPlan, plan_build
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom_look.html import Cell, Markup, element, joined, table
 from tokenloom_look.report.run_pieces import NUM_COLOURS, largest_rows

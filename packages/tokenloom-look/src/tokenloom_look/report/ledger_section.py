@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from tokenloom.rendering.words import LEFT, NEVER, SLOTS, WITHOUT, ledger_columns
 from tokenloom.run.audit.ledger import LedgerRow, RunLedger, summed
 from tokenloom.run.plan import closed_at
-from tokenloom.run.progress import are_packs
 from tokenloom.run.run import Run
+from tokenloom.run.source_progress import are_packs
 from tokenloom_look.html import Cell, Markup, element, joined, table
 from tokenloom_look.report.run_pieces import horizon_of, largest_rows
 from tokenloom_look.report.section import ReportOptions, Section, share

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from tokenloom.blending import builder
+from tokenloom.blending import dataset_builder
 from tokenloom.blending.quota import Quota
 from tokenloom.datasets.splits import split_indices
 from tokenloom.megatron.core.datasets.blended_dataset import BlendedDataset
@@ -26,7 +26,7 @@ DistributedDataset = TopLevelDataset | LowLevelDataset | torch.utils.data.Datase
 Matrix = Sequence[tuple[float, float] | None]
 
 
-class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
+class BlendedMegatronDatasetBuilder(dataset_builder.BlendedMegatronDatasetBuilder):
     """`tokenloom.BlendedMegatronDatasetBuilder`, its arguments and errors, with Megatron's hooks.
 
     Hooks are the methods `_build_…` and `build_generic_dataset`. If a subclass overrides a hook, `build` calls all
@@ -39,7 +39,7 @@ class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
 
     def build(self) -> list[Any]:
         """Returns the train, valid and test datasets; None for a split that is empty or not built on this rank."""
-        if not overrides(self, *builder.BlendedMegatronDatasetBuilder.uncalled_hooks):
+        if not overrides(self, *dataset_builder.BlendedMegatronDatasetBuilder.uncalled_hooks):
             return super().build()
         return self._build_blended_dataset_splits()
 

@@ -33,13 +33,13 @@ from tokenloom.megatron.core.datasets.data_schedule_utils import (  # noqa: F401
     rerunnable,
     tells_gaps,
 )
-from tokenloom.packing import balanced, base, hybrid, schedulers
+from tokenloom.packing import balanced, base_scheduler, hybrid, schedulers
 from tokenloom.packing.batch import DTYPES, batch_in, padding_mask_of, take_apart
 from tokenloom.packing.config import PackingConfig
 from tokenloom.packing.dynamic import DefaultDynamicCPScheduler as _DefaultDynamicCPScheduler
 from tokenloom.packing.groups import Channel, place_in
+from tokenloom.packing.pack_plan import PackPlan
 from tokenloom.packing.pipeline import run_pipeline
-from tokenloom.packing.plan import PackPlan
 
 Ids = list[list[list[int]]]
 
@@ -65,7 +65,7 @@ class _RecordingIterator:
             raise
 
 
-class BasePackingScheduler(base.BasePackingScheduler):
+class BasePackingScheduler(base_scheduler.BasePackingScheduler):
     """The base class of packing schedulers for Megatron's training loop.
 
     To add a scheduler, override `get_groups_and_subsamples` or `run`, and add the class to `scheduler_map`. See
@@ -148,7 +148,7 @@ class PackingSchedulerEnum(enum.StrEnum):
     HYBRID_COST_BALANCED = "hybrid_cost_balanced"
 
 
-scheduler_map: dict[str, type[base.BasePackingScheduler]] = {
+scheduler_map: dict[str, type[base_scheduler.BasePackingScheduler]] = {
     PackingSchedulerEnum.DP_BALANCED: DpBalancedScheduler,
     PackingSchedulerEnum.DEFAULT_DYNAMIC_CP: DefaultDynamicCPScheduler,
     PackingSchedulerEnum.COST_BALANCED: CostBalancedScheduler,

@@ -18,7 +18,7 @@ from tokenloom.forks import cached_property
 from tokenloom.megatron.core.datasets.blended_megatron_dataset_config import BlendedMegatronDatasetConfig  # noqa: F401
 from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
 from tokenloom.megatron.core.datasets.utils import Split  # noqa: F401
-from tokenloom.order.arrays import ArrayStore, StoredOrder
+from tokenloom.order.array_store import ArrayStore, StoredOrder
 from tokenloom.order.cache import Arrays, ArraySpec
 from tokenloom.order.documents import Documents
 from tokenloom.order.policies import WindowOrder

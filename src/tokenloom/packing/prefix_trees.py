@@ -34,8 +34,8 @@ from tokenloom.packing.batch import DTYPES, SubSample
 from tokenloom.packing.config import PackingConfig
 from tokenloom.packing.cost import CostModel
 from tokenloom.packing.groups import Place
+from tokenloom.packing.pack_plan import Int64s, PackPlan, stable_order, uniform_plan
 from tokenloom.packing.pipeline import GlobalBatch, Wrapped, describe, exchange_samples, fetch, gather_lengths, sums_of
-from tokenloom.packing.plan import Int64s, PackPlan, stable_order, uniform_plan
 from tokenloom.rendering.card import HasFacts
 
 BLOCK_SIZE = 128

@@ -12,8 +12,8 @@ from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer
 from tokenloom.packing.cost import CostModel, PolynomialCost
 from tokenloom.packing.groups import Place, place_in
+from tokenloom.packing.pack_plan import Int64s, PackPlan, plan_from_groups
 from tokenloom.packing.pipeline import Wrapped, run_pipeline
-from tokenloom.packing.plan import Int64s, PackPlan, plan_from_groups
 
 
 class BasePackingScheduler:

@@ -20,7 +20,7 @@ from tokenloom.inputs.records import BadLine, Block, parse_block
 from tokenloom.overrides import overrides
 from tokenloom.preprocess.blocks import BlockTokenizer, Column, DocumentTokens, bisect_failures, group_blocks, singles
 from tokenloom.preprocess.job import CorpusSummary, JobArguments, run_job
-from tokenloom.preprocess.plan import BlockPipeline, JobPlan, Mask, PlannedDataset, Recipe, plan_job
+from tokenloom.preprocess.job_plan import BlockPipeline, JobPlan, Mask, PlannedDataset, Recipe, plan_job
 from tokenloom.preprocess.selection import DocumentHashes, first_occurrences, split_of
 from tokenloom.preprocess.settings import CorpusSettings
 from tokenloom.setting_types import checked_output_prefix, checked_path, checked_paths

@@ -24,7 +24,7 @@ from tokenloom.datasets.splits import Split, split_indices, split_range
 from tokenloom.distributed.building import Build, Builders, Description
 from tokenloom.errors import ConfigError, OversampledError
 from tokenloom.indexed.manifests import index_start_crc32
-from tokenloom.order.arrays import NotBuiltError, forbid_building, join_short_warnings
+from tokenloom.order.array_store import NotBuiltError, forbid_building, join_short_warnings
 from tokenloom.order.keys import describe
 from tokenloom.overrides import Overrides, Uncalled, overrides
 from tokenloom.progress import task

@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.blending.blended import BlendedDataset
-from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
+from tokenloom.blending.dataset_builder import BlendedMegatronDatasetBuilder
 from tokenloom.blending.quota import normalize
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.conversations import ConversationSamples
 from tokenloom.datasets.gpt import GPTDataset
-from tokenloom.datasets.ledger import NO_SLOTS, count_windows
+from tokenloom.datasets.slot_counts import NO_SLOTS, count_windows
 from tokenloom.distributed.building import do_together
 from tokenloom.errors import ConfigError
 from tokenloom.forks import cached_property
@@ -58,7 +58,7 @@ def _digest_at(digest: str, num_samples: int, position: int) -> str:
     return digest if position else hashlib.sha256(b"").hexdigest()
 
 
-class StoredOrder:
+class ReferenceOrder:
     """The reference's order of a run, built and cached by `BlendedMegatronDatasetBuilder`.
 
     The reference's rounding depends on how weights are written, so this class reads weights from `run.toml` again.
