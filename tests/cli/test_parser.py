@@ -633,6 +633,14 @@ def test_what_cannot_be_done(capsys, copied, command, error, hint, section):
     assert {path.name: path.read_bytes() for path in copied.iterdir()} == before
 
 
+@pytest.mark.slow
+def test_a_warning_has_neither_file_nor_source(copied):
+    blend = "--data-path corpus_text_document corpus_text_document --sequence-length 2 --split 1"
+    words = f"-m tokenloom prepare-cache {blend} --path-to-cache cache --tokenizer byte"
+    done = subprocess.run([sys.executable, *words.split()], capture_output=True, text=True, check=True)
+    assert done.stderr == "warning: `corpus_text_document` appears twice in the blend\n"
+
+
 def test_samples_longer_than_the_data_are_a_problem_of_the_plan(capsys, copied):
     command = "plan --data-path corpus_text_document --sequence-length 5000 --split 1"
     hint = "it has too few tokens for one sample: lower `--sequence-length`, or change the weight of the split"
