@@ -423,11 +423,11 @@ class FallingCost:
 
 
 DYNAMIC, COST, HYBRID = "default_dynamic_cp", "cost_balanced", "hybrid_cost_balanced"
-NEEDED = "7 sub-samples fill 1 packs, not a multiple of 8: 7 more packs are needed, but only 6 sub-samples can move\n"
+NEEDED = "\n7 sub-samples fill 1 packs, not a multiple of 8: 7 more packs are needed, but only 6 sub-samples can move\n"
 NEEDED += "hint: plan with `cost_balanced`, or use more samples per global batch\n"
 LIMIT = "a pack has 3 sub-samples, more than 2\nhint: plan with `hybrid"
-ALONE = "1 sub-samples of 4 tokens do not fill a multiple of 8 packs of at most 16 tokens\n"
-FEW = "7 sub-samples of 28 tokens do not fill a multiple of 8 packs of at most 8 tokens\n"
+ALONE = "\n1 sub-samples of 4 tokens do not fill a multiple of 8 packs of at most 16 tokens\n"
+FEW = "\n7 sub-samples of 28 tokens do not fill a multiple of 8 packs of at most 8 tokens\n"
 FALLING = "costs must be positive, finite and not decrease with the length"
 
 
@@ -437,7 +437,7 @@ FALLING = "costs must be positive, finite and not decrease with the length"
         ("dp_balanced", (100, 1, 8), {}, [1] * 7, NEEDED),
         *((DYNAMIC, (8, 2, 4), {"min_cp_size": least}, [], "min_cp_size") for least in (0, 3, 16, 2.5)),
         (DYNAMIC, (8, 2, 2), {}, [1, 33], "sub-sample 1 has 33 tokens; a pack has at most 32\n"),
-        (HYBRID, (9, 1, 6), {}, [9, 33], "sub-sample 1 has 33 tokens; a pack has at most 32\n"),
+        (HYBRID, (9, 1, 6), {}, [9, 33], "\nsub-sample 1 has 33 tokens; a pack has at most 32\n"),
         (DYNAMIC, (8, 2, 2, 2), {}, [32], "1 microbatches cannot be split into a multiple of 2"),
         (DYNAMIC, (8, 1, 5, 2), {}, [16, 16, 8], "2 groups of [2, 1] ranks cannot be widened to 5 ranks"),
         (DYNAMIC, (8, 1, 1), {"max_num_seqs": 2}, [1] * 3, LIMIT),
@@ -455,7 +455,7 @@ FALLING = "costs must be positive, finite and not decrease with the length"
 def test_batches_without_a_plan_are_refused(name, settings, more, lengths, message):
     with pytest.raises(ConfigError) as caught:
         make(name, *settings, **more).plan(lengths)
-    assert message in f"{caught.value}\n"
+    assert message in f"\n{caught.value}\n"  # those between two ends of lines are whole messages
 
 
 def test_cost_counts_tokens_pairs_and_what_other_ranks_send():
