@@ -176,10 +176,6 @@ def gives_objects(rank, world_size, state):
     return [{"number": [1, 2], "image": [object(), object()]}]
 
 
-def needs_more(rank, path, state):
-    raise AssertionError
-
-
 def cannot_go_on(rank, world_size):
     raise AssertionError
 

@@ -153,13 +153,11 @@ def test_faults_are_found_and_described(make, settings, texts):
 @pytest.mark.parametrize(
     ("make", "settings", "message"),
     [
-        (loaders.counting, {"kill_at": [8]}, "`kill_at` must be below `num_batches`, 8, got 8"),
+        (loaders.counting, {"kill_at": [8]}, "`kill_at` must be below 8, the number of batches, got 8"),
         (loaders.counting, {"world_sizes": []}, "`world_sizes` must not be empty"),
         (loaders.counting, {"order": "rank"}, "`order` must be strict, batch, any, got 'rank'"),
         (loaders.counting, {"kill_at": [100], "num_batches": 101}, "below 100, the number of batches, got 100"),
-        (loaders.needs_more, {}, "the factory has an unknown parameter 'path'; supported: rank, world_size, state, "),
         (loaders.cannot_go_on, {}, "the factory must take `state` or `consumed` to resume, got `cannot"),
-        ("loaders.py:make", {}, "`in_process` needs functions, not names"),
     ],
 )
 def test_settings_and_factories_are_validated(make, settings, message):

@@ -20,11 +20,10 @@ import numpy as np
 
 from tokenloom.errors import ConfigError
 
-WAYS = ("auto", "rows", "list", "one")  # see `SampleCutter`
 CutSamples: TypeAlias = "str | Callable[[Any], Iterable[Any]]"
 
 _BYTES = 16
-_LONGEST_WORDS = 64
+_MOST_LETTERS = 64
 _MOST_NUMBERS = 6
 _KNOWN_BY_REPR = (
     *(int, float, complex, str, bytes, bytearray, Enum),
@@ -36,45 +35,35 @@ class Sample(NamedTuple):
     """One sample of a batch."""
 
     fingerprint: str  # 32 hexadecimal digits, equal for samples with equal content
-    words: str  # a short text of the content
+    words: str  # the start of the content, in one line of at most 64 characters
 
 
 class SampleCutter:
     """Splits batches into samples.
 
     Args:
-        how: "rows": sample i is row i of every column, where columns are the arrays, tensors and lists in a mapping or
-            tuple. "list": the batch is a list of samples. "one": the batch is one sample. "auto" chooses "rows" for a
-            mapping with columns, and for a list or tuple of arrays with equal numbers of rows, as torch collates them;
-            "list" for other lists and tuples. Or a function that takes a batch and returns its samples.
+        how: a function that takes a batch and returns its samples. "auto": sample i is row i of each column, where
+            columns are the arrays, tensors and lists in a mapping, or in a list or tuple of columns of equal length, as
+            torch collates them. The items of any other list or tuple are its samples; anything else is one sample.
 
     Attributes:
         left_out: columns without a row per sample, which the fingerprints do not cover.
-
-    Raises:
-        ConfigError: `how` is unknown.
     """
 
     def __init__(self, how: CutSamples = "auto") -> None:
-        if isinstance(how, str) and how not in WAYS:
-            raise ConfigError(f"`samples` must be {', '.join(WAYS)} or a function, got {how!r}")
+        if isinstance(how, str) and how != "auto":
+            raise ConfigError(f"`samples` must be 'auto' or a function, got {how!r}")
         self._how = how
         self.left_out: set[str] = set()
 
     def samples(self, batch: Any) -> list[Sample]:
-        """Returns the samples of a batch, in order; raises ConfigError if it cannot be split or a value cannot be
-        hashed.
-        """
+        """Returns the samples of a batch, in order; raises ConfigError if a value cannot be hashed."""
         if not isinstance(self._how, str):
             return [_sample(each, f"samples[{number}]") for number, each in enumerate(self._how(batch))]
-        if self._how == "list" or (self._how == "auto" and _is_list_of_samples(batch)):
-            if not isinstance(batch, (list, tuple)):
-                raise ConfigError(f"the batch must be a list of samples, got {type(batch).__name__}")
+        if _is_list_of_samples(batch):
             return [_sample(each, f"batch[{number}]") for number, each in enumerate(batch)]
-        count = None if self._how == "one" else _num_rows(batch)
+        count = _num_rows(batch)
         if count is None:
-            if self._how == "rows":
-                raise ConfigError(f"the batch must have rows, got {type(batch).__name__}")
             return [_sample(batch, "batch")]
         return [_sample(self._row(batch, number, count, ""), "batch") for number in range(count)]
 
@@ -101,28 +90,23 @@ def fingerprint(value: Any, where: str = "value") -> str:
 
 
 def _sample(value: Any, where: str) -> Sample:
-    return Sample(fingerprint(value, where), words_of(value))
+    words = _words(value)
+    return Sample(fingerprint(value, where), words if len(words) <= _MOST_LETTERS else f"{words[: _MOST_LETTERS - 1]}…")
 
 
-def words_of(value: Any, longest: int = _LONGEST_WORDS) -> str:
-    """Returns a value as one line of at most `longest` characters."""
-    text = _words(value, longest)
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
-
-
-def _words(value: Any, longest: int) -> str:
+def _words(value: Any) -> str:
+    """Returns a value as one line."""
     if _is_array(value):
         array = _array_of(value)
-        first = " ".join(str(number) for number in array.reshape(-1)[:_MOST_NUMBERS].tolist())
+        first = " ".join(map(str, array.reshape(-1)[:_MOST_NUMBERS].tolist()))
         rest = " …" if array.size > _MOST_NUMBERS else ""
-        shape = ", ".join(map(str, array.shape))
-        return f"{first}" if not array.shape else f"{_dtype_of(value)}[{shape}] {first}{rest}"
+        return f"{_dtype_of(value)}[{', '.join(map(str, array.shape))}] {first}{rest}" if array.shape else first
     if isinstance(value, Mapping):
         items = islice(value.items(), _MOST_NUMBERS)
-        return f"{{{', '.join(f'{key!r}: {_words(item, longest)}' for key, item in items)}}}"
+        return f"{{{', '.join(f'{key!r}: {_words(item)}' for key, item in items)}}}"
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_words(item, longest) for item in value[:_MOST_NUMBERS])}]"
-    return repr(value[:longest] if isinstance(value, (str, bytes)) else value).replace("\n", " ")
+        return f"[{', '.join(map(_words, value[:_MOST_NUMBERS]))}]"
+    return repr(value[:_MOST_LETTERS] if isinstance(value, (str, bytes)) else value).replace("\n", " ")
 
 
 def _is_list_of_samples(batch: Any) -> bool:

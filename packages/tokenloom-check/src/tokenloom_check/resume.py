@@ -14,10 +14,9 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from tokenloom.errors import ConfigError, ConformanceError
-from tokenloom.numbers import checked_integer
 from tokenloom.setting_types import Count, Number
 from tokenloom_check.fingerprints import CutSamples
-from tokenloom_check.resume_ranks import Factory, Point, Reading, name_function
+from tokenloom_check.resume_ranks import Factory, Point, Reading, load_function, name_function
 from tokenloom_check.resume_readings import (
     FactoryProcesses,
     GlobalBatch,
@@ -49,7 +48,7 @@ class ResumeSettings:
         seed: seed for the random kill points; the report prints it.
 
     Raises:
-        ConfigError: a value is out of range.
+        ConfigError: `order` is unknown, or `world_sizes` is empty.
     """
 
     num_batches: Count = 24
@@ -60,17 +59,10 @@ class ResumeSettings:
     seed: Number | None = None
 
     def __post_init__(self) -> None:
-        counts = [("num_batches", self.num_batches), ("epochs", self.epochs)]
-        for name, number in counts + [("world_sizes", size) for pair in self.world_sizes for size in pair]:
-            checked_integer(name, number, at_least=1)
-        for point in self.kill_at:
-            if checked_integer("kill_at", point, at_least=0) >= self.num_batches:
-                raise ConfigError(f"`kill_at` must be below `num_batches`, {self.num_batches}, got {point}")
         if not self.world_sizes:
             raise ConfigError("`world_sizes` must not be empty")
         if self.order not in ORDERS:
             raise ConfigError(f"`order` must be {', '.join(ORDERS)}, got {self.order!r}")
-        object.__setattr__(self, "kill_at", tuple(sorted(set(self.kill_at))))
 
 
 def check_resume(
@@ -108,29 +100,24 @@ def check_resume(
         settings: the cases to try.
         state_of: returns the picklable state of a loader; called with the loader and the number of batches it has
             returned. By default, `loader.state_dict()`.
-        samples: how to split a batch into samples: "rows" of its columns, items of a "list", "one", "auto" to detect
-            it, or a function that takes a batch and returns its samples.
+        samples: a function that takes a batch and returns its samples. "auto": the rows of its columns, or the items of
+            a list.
         timeout: maximum seconds that a rank may take for one batch.
         in_process: reads all ranks in this process without killing it: faster, and functions need no name.
 
     Raises:
         ConformanceError: samples are repeated, missing or out of order, or the loader fails or hangs.
-        ConfigError: the factory has other parameters or does not exist, or a setting is out of range.
+        ConfigError: the factory takes neither states nor counts or cannot be imported, or a setting is out of range.
     """
     runner: Runner
-    if in_process and not isinstance(factory, str) and not isinstance(state_of, str):
-        name = getattr(factory, "__name__", type(factory).__name__)
-        runner = InProcess(Factory(factory, state_of=state_of, samples=samples))
-    elif in_process:
-        raise ConfigError("`in_process` needs functions, not names", hint="import the functions, or drop `in_process`")
+    if in_process:
+        name = getattr(factory, "__name__", str(factory))
+        taken = None if state_of is None else load_function(state_of)
+        runner = InProcess(Factory(load_function(factory), state_of=taken, samples=samples))
     else:
-        name = factory if isinstance(factory, str) else name_function(factory)
-        runner = FactoryProcesses(
-            name,
-            state_of=name_function(state_of) if callable(state_of) else state_of,
-            samples=name_function(samples) if callable(samples) else samples,
-            timeout=timeout,
-        )
+        name = name_function(factory)
+        names = [each if each in (None, "auto") else name_function(each) for each in (state_of, samples)]
+        runner = FactoryProcesses(name, state_of=names[0], samples=str(names[1]), timeout=timeout)
     report = verify_resume(runner, name, settings or ResumeSettings())
     if not report.ok:
         raise ConformanceError(str(report))
@@ -183,26 +170,23 @@ class _Reference:
             message = f"{name} wrote no checkpoint in {len(self.found.batches)} batches"
             hint = "call `tokenloom_check.record_checkpoint` after each checkpoint, or raise `num_batches`"
             raise ConformanceError(message, hint=hint)
-        if beyond := [point for point in settings.kill_at if point >= len(self._batches)]:
-            raise ConfigError(f"`kill_at` must be below {len(self._batches)}, the number of batches, got {beyond[0]}")
+        if max(settings.kill_at, default=0) >= len(self._batches):
+            message = f"`kill_at` must be below {len(self._batches)}, the number of batches"
+            raise ConfigError(f"{message}, got {max(settings.kill_at)}")
 
     def cases(self, after: int, *, is_first: bool) -> list[ResumeCase]:
         done: list[ResumeCase] = []
-        hung: set[tuple[int, ...]] = set()
+        none = Differences(num_samples=self._num_samples)
         for kind, kills, *later in self._plans(after, is_first=is_first):
             sizes = (self._world_size, *later)
-            none = Differences(num_samples=self._num_samples)
             case = ResumeCase(kind=kind, kills=kills, world_sizes=sizes, differences=none)
             is_sound = all(each.ok for each in done if each.kind == "resumed" and each.world_sizes == sizes)
-            if sizes[:2] in hung:  # each hang costs the whole timeout
-                case = replace(case, error="skipped: a previous case with these world sizes hung")
-            else:
-                try:
-                    case = self._run(case, is_sound=is_sound)
-                except RankFailedError as error:
-                    hung |= {sizes[:2]} if isinstance(error, RankHungError) else set()
-                    case = replace(case, error=error.message, detail=error.hint)
-            done.append(case)
+            try:
+                done.append(self._run(case, is_sound=is_sound))
+            except RankFailedError as error:
+                done.append(replace(case, error=error.message, detail=error.hint))
+                if isinstance(error, RankHungError):
+                    break  # each hang costs the whole timeout
         return done
 
     def _plans(self, after: int, *, is_first: bool) -> Iterator[tuple[Any, ...]]:
@@ -211,11 +195,9 @@ class _Reference:
         rng = random.Random(f"{settings.seed} {self._world_size}:{after}")
         ends = [end for end in self.found.epoch_ends if end < count]
         earliest = 1 + min(self.found.checkpoints, default=0)
-        points = settings.kill_at
-        if not points:
-            inner = range(earliest, count - 1)
-            chosen = rng.sample(inner, min(_NUM_RANDOM_KILLS, len(inner)))
-            points = tuple(sorted({0, count - 1, *ends, *chosen}))
+        inner = range(earliest, count - 1)
+        chosen = rng.sample(inner, min(_NUM_RANDOM_KILLS, len(inner))) if not settings.kill_at else ()
+        points = sorted(set(settings.kill_at or (0, count - 1, *ends, *chosen)))
         if is_first:
             yield "read again", ()
         for point in points:
@@ -228,8 +210,8 @@ class _Reference:
             second = rng.randrange(earliest, earliest + max(count // 4, 1))
             yield "resumed twice", (first, second), after, self._world_size
         if is_first and not is_program and count > 2:
-            given = [point for point in settings.kill_at if 0 < point < count - 1]
-            point = given[-1] if given else random.Random(settings.seed).randrange(1, count - 1)
+            chosen = [point for point in settings.kill_at if 0 < point < count - 1]
+            point = max(chosen) if chosen else random.Random(settings.seed).randrange(1, count - 1)
             yield "state kept", (point,), after
             yield "loaded twice", (point,), after
 
@@ -258,13 +240,12 @@ class _Reference:
                 break
             batches += found.batches[: found.point.num_batches - point.num_batches]
             point = found.point
-        differences = compare(self._batches, batches, after=self._after, order=self._settings.order)
+        order = self._settings.order
+        differences = compare(self._batches, batches, after=self._after, order=order)
         if self.found.ended and not self._after and not differences.any:
-            differences = compare(self._batches, batches, order=self._settings.order, is_end=True)
-        if differences.any:
-            remark = self._remark(case, batches, begun, is_sound=is_sound)
-            return replace(case, differences=differences, remark=remark)
-        return replace(case, differences=differences)
+            differences = compare(self._batches, batches, order=order, is_end=True)
+        remark = self._remark(case, batches, begun, is_sound=is_sound) if differences.any else None
+        return replace(case, differences=differences, remark=remark)
 
     def _remark(self, case: ResumeCase, batches: Sequence[GlobalBatch], begun: int, *, is_sound: bool) -> str | None:
         """Returns the likely cause of the differences, if known."""
@@ -330,7 +311,7 @@ class _Place(NamedTuple):
     """A sample with its batch and rank."""
 
     fingerprint: str
-    words: str
+    sample: str
     batch: int
     rank: int
 
@@ -378,16 +359,9 @@ def compare(
     }
     first = None
     if gravest := next((kind for kind, places in faults.items() if places), None):
-        fingerprint, words, batch, rank = faults[gravest][0]
-        expected_batch = next((other.batch for other in _places(expected) if other.fingerprint == fingerprint), None)
-        first = FirstDifference(
-            kind=gravest,
-            batch=batch,
-            rank=rank,
-            expected_batch=expected_batch,
-            fingerprint=fingerprint,
-            sample=words,
-        )
+        place = faults[gravest][0]
+        same = (other.batch for other in _places(expected) if other.fingerprint == place.fingerprint)
+        first = FirstDifference(kind=gravest, expected_batch=next(same, None), **place._asdict())
     return Differences(
         num_samples=num_samples_of(expected),
         repeated=repeated,
@@ -470,22 +444,18 @@ class ResumeCase:
 
     def problem(self) -> str:
         killed = f", killed after {'+'.join(map(str, self.kills))}" if self.kills else ""
-        lines = [f"{self.kind}, world size {':'.join(map(str, self.world_sizes))}{killed}:"]
+        head = f"{self.kind}, world size {':'.join(map(str, self.world_sizes))}{killed}:"
         first = self.differences.first
         if first is None:
-            lines.append(_indented(self.error or ""))
-            lines += [f"    {line}" for line in (self.detail or "").splitlines()[-_MAX_DETAIL_LINES:]]
-            return "\n".join(lines)
+            detail = [f"    {line}" for line in (self.detail or "").splitlines()[-_MAX_DETAIL_LINES:]]
+            return "\n".join([head, _indented(self.error or ""), *detail])
         counts = ", ".join(f"{count:,} {word}" for word, count in self.counts.items() if count)
-        lines.append(_indented(f"of {self.differences.num_samples:,} samples, {counts}"))
-        if self.remark is not None:
-            lines.append(_indented(self.remark))
         expected = f", expected in batch {first.expected_batch}"
         if first.kind in ("missing", "unknown"):
             expected = f"{' of' if first.kind == 'missing' else ', not in'} the uninterrupted reading"
-        lines.append(_indented(f"first {first.kind}: batch {first.batch}, rank {first.rank}{expected}"))
-        lines.append(f"    {first.sample}"[:_WIDTH])
-        return "\n".join(lines)
+        lines = [f"of {self.differences.num_samples:,} samples, {counts}", *([self.remark] if self.remark else [])]
+        lines.append(f"first {first.kind}: batch {first.batch}, rank {first.rank}{expected}")
+        return "\n".join([head, *map(_indented, lines), f"    {first.sample}"[:_WIDTH]])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -513,18 +483,16 @@ class ResumeReport:
         head += f"order {self.settings.order}, seed {self.settings.seed}"
         lines = [self.name, head, "", _row("case", "ranks", "killed", "repeated", "missing", "unknown", "reordered")]
         lines += [case.row() for case in self.cases]
-        distinct: dict[tuple[object, ...], ResumeCase] = {}
+        distinct: dict[tuple[object, ...], ResumeCase] = {}  # one case per cause, which is its text without numbers
         for case in failed:
-            kind_of_failure = re.sub(r"\d+", "", case.error or case.remark or "")
-            distinct.setdefault((case.world_sizes[:2], kind_of_failure), case)
+            distinct.setdefault((case.world_sizes[:2], re.sub(r"\d+", "", case.error or case.remark or "")), case)
         shown = [*distinct.values()][:_MAX_PROBLEMS]
         for case in shown:
             lines += ["", case.problem()]
         if len(failed) > len(shown):
             lines += ["", f"{len(failed) - len(shown)} more failed, most of them in the same way"]
         if self.left_out:
-            names = ", ".join(self.left_out)
-            lines += ["", textwrap.fill(f"not compared, no row per sample: {names}", _WIDTH)]
+            lines += ["", textwrap.fill(f"not compared, no row per sample: {', '.join(self.left_out)}", _WIDTH)]
         return "\n".join(lines)
 
 

@@ -1,8 +1,6 @@
 """Reads one rank of a user's loader event by event, in this process or in one that is killed.
 
-`python -m tokenloom_check.resume_ranks FACTORY STATE_OF SAMPLES TIMEOUT` imports a factory and forks a rank for every
-line on standard input. It answers on standard output with JSON lines: first whether the factory was imported, then the
-process id of each rank. Output of the user's code goes to standard error.
+`serve` is the main function of a process that imports a factory, and forks a rank for every request of its client.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ import faulthandler
 import gc
 import importlib
 import inspect
-import json
 import os
 import pickle
 import signal
@@ -20,18 +17,22 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from operator import attrgetter
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from tokenloom.errors import ConfigError, ConformanceError, TokenloomError
-from tokenloom_check.fingerprints import WAYS, CutSamples, SampleCutter
+from tokenloom.errors import ConfigError, TokenloomError
+from tokenloom_check.fingerprints import CutSamples, SampleCutter
 from tokenloom_check.recording import RecordWriter, wait_to_be_killed
 
 ARGUMENTS = ("rank", "world_size", "state", "states", "consumed", "num_batches")  # parameters of a factory
 _STATES = {"state", "states"}
 _COUNTS = {"consumed", "num_batches"}
 _PREFETCH_SECONDS = 0.05  # wait before taking a state, to detect states that count prefetched batches
+_END_OF_EPOCH = object()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,13 +73,18 @@ class Factory:
         self._make = make
         self._state_of = state_of
         self.cutter: SampleCutter = SampleCutter(samples)
-        self._taken = _arguments_of(make)
+        parameters = inspect.signature(make).parameters
+        takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+        self._taken = {name for name in ARGUMENTS if takes_all or name in parameters}
+        if not self._taken & (_STATES | _COUNTS):
+            found = f"{getattr(make, '__name__', type(make).__name__)}{inspect.signature(make)}"
+            raise ConfigError(f"the factory must take `state` or `consumed` to resume, got `{found}`")
 
     def make(self, reading: Reading, rank: int, states: list[Any]) -> Any:
         state, begin = states[rank % len(states)] if states else None, reading.begin
         values = (rank, reading.world_size, state, states, begin.consumed, begin.num_batches)
         given = dict(zip(ARGUMENTS, values, strict=True))
-        return self._make(**{name: value for name, value in given.items() if name in self._taken})
+        return self._make(**{name: given[name] for name in self._taken})
 
     def state(self, loader: Any, num_batches: int) -> Any:
         """Returns the state of a loader; None if the factory takes only counts."""
@@ -94,72 +100,34 @@ class Factory:
         raise ConfigError(message, hint="pass a function `state_of(loader, num_batches)`, or take `consumed` instead")
 
 
-def _arguments_of(make: Callable[..., Any]) -> set[str]:
-    """Returns the names in `ARGUMENTS` that a factory takes."""
-    taken = set()
-    for name, parameter in inspect.signature(make).parameters.items():
-        if parameter.kind is parameter.VAR_KEYWORD:
-            taken |= set(ARGUMENTS)
-        elif name in ARGUMENTS and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            taken.add(name)
-        elif parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL:
-            message = f"the factory has an unknown parameter {name!r}; supported: {', '.join(ARGUMENTS)}"
-            raise ConfigError(message, hint="give the parameter a default, or wrap the factory in a function")
-    if not taken & (_STATES | _COUNTS):
-        found = f"{getattr(make, '__name__', type(make).__name__)}{inspect.signature(make)}"
-        raise ConfigError(f"the factory must take `state` or `consumed` to resume, got `{found}`")
-    return taken
-
-
 def is_function_name(text: str) -> bool:
     """Returns whether a text has the form `path/to/file.py:function` or `package.module:function`."""
-    source, colon, name = text.rpartition(":")
-    return bool(colon) and bool(source) and all(part.isidentifier() for part in name.split("."))
-
-
-def load_function(text: str) -> Callable[..., Any]:
-    """Imports a function named as `path/to/file.py:function` or `package.module:function`."""
-    if not is_function_name(text):
-        raise ConfigError(f"expected a function as FILE.py:FUNCTION or MODULE:FUNCTION, got {text!r}")
     source, _, name = text.rpartition(":")
-    found: Any = _module_of_file(source) if source.endswith(".py") or os.sep in source else _module_of_name(source)
-    for part in name.split("."):
-        if part not in dir(found):
-            functions = [word for word, value in vars(found).items() if inspect.isfunction(value)]
-            hint = f"it has {', '.join(functions)}" if functions and inspect.ismodule(found) else None
-            raise ConfigError(f"no function `{name}` in `{source}`", hint=hint)
-        found = getattr(found, part)
-    if not callable(found):
-        raise ConfigError(f"`{text}` must be a function, got {type(found).__name__}")
-    return found  # type: ignore[no-any-return]
+    return bool(source) and all(part.isidentifier() for part in name.split("."))
 
 
-def _module_of_file(path: str) -> Any:
-    if not os.path.isfile(path):
-        raise ConfigError(f"no file `{path}`")
-    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))  # like `python path`
-    module = importlib.import_module(Path(path).stem)
-    if not os.path.samefile(str(module.__file__), path):
-        message = f"module `{module.__name__}` was imported from `{module.__file__}`, not from `{path}`"
-        raise ConfigError(message, hint="rename the file")
-    return module
-
-
-def _module_of_name(name: str) -> Any:
-    if "" not in sys.path:
-        sys.path.insert(0, "")
+def load_function(text: Callable[..., Any] | str) -> Callable[..., Any]:
+    """Imports a function named as `path/to/file.py:function` or `package.module:function`; returns a callable as is."""
+    if not isinstance(text, str):
+        return text
+    module, _, name = text.rpartition(":")
+    folder = ""
+    if module.endswith(".py"):
+        folder, module = os.path.dirname(os.path.abspath(module)), Path(module).stem
+    sys.path.insert(0, folder)  # like `python FILE.py` and `python -m MODULE`
     try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if not f"{name}.".startswith(f"{error.name}."):
-            raise
-        raise ConfigError(f"no module `{name}`", hint="run the command in its folder or set PYTHONPATH") from error
+        function: Callable[..., Any] = attrgetter(name)(importlib.import_module(module))
+    except (AttributeError, ModuleNotFoundError, ValueError) as error:
+        raise ConfigError(f"cannot import {text!r} as FILE.py:FUNCTION or MODULE:FUNCTION: {error}") from error
+    return function
 
 
-def name_function(function: Callable[..., Any]) -> str:
-    """Returns the name, as for `load_function`, by which another process can import a module-level function."""
-    name, path = getattr(function, "__qualname__", None), inspect.getsourcefile(inspect.unwrap(function))
-    if name is None or path is None or "<" in name:
+def name_function(function: Callable[..., Any] | str) -> str:
+    """Returns the name by which another process can load a module-level function, see `load_function`."""
+    if isinstance(function, str):
+        return function
+    name, path = getattr(function, "__qualname__", "<>"), inspect.getsourcefile(inspect.unwrap(function))
+    if path is None or "<" in name:
         message = f"other processes cannot import {function!r}: it is not a module-level function"
         raise ConfigError(message, hint="define the function at module level, or pass `in_process=True`")
     return f"{path}:{name}"
@@ -178,13 +146,9 @@ def read_rank(factory: Factory, reading: Reading, rank: int) -> Iterator[tuple[s
     except TokenloomError as error:
         yield "error", (f"failed: {error.message}", error.hint)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - reported as an event
-        yield _error_of(error)
-
-
-def _error_of(error: BaseException) -> tuple[str, Any]:
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f", in {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
-    return "error", (f"raised {type(error).__name__}: {error}{where}", traceback.format_exc())
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{os.path.basename(frame.filename)}:{frame.lineno}"
+        yield "error", (f"raised {type(error).__name__}: {error}, in {where}", traceback.format_exc())
 
 
 def _read(factory: Factory, reading: Reading, rank: int) -> Iterator[tuple[str, Any]]:
@@ -194,116 +158,113 @@ def _read(factory: Factory, reading: Reading, rank: int) -> Iterator[tuple[str, 
         for _ in zip(range(2), factory.make(reading, rank, states), strict=False):
             pass
     loader = factory.make(reading, rank, states)
-    num_batches = num_samples = num_iterations = 0
+    batches = _batches(loader, begin)  # kept open until the state is pickled
+    num_batches = num_samples = 0
 
-    def state() -> tuple[Any, ...]:
-        return () if take_state is None else (factory.state(loader, begin.num_batches + num_batches),)
+    def state_now() -> Any:
+        return None if take_state is None else factory.state(loader, begin.num_batches + num_batches)
 
-    if reading.stop_after == 0:
-        yield _stop(state())
-        return
-    held: tuple[Any, ...] | None = None
-    was_empty = False
-    while num_iterations < begin.epochs:
+    is_stopped = reading.stop_after == 0
+    state = state_now() if is_stopped else None
+    for batch in () if is_stopped else batches:
+        if is_stopped:  # "kept": the loader has continued
+            break
+        is_end = batch is _END_OF_EPOCH
+        if is_end:
+            yield "epoch", None
+        else:
+            samples = factory.cutter.samples(batch)
+            num_batches += 1
+            num_samples += len(samples)
+            yield "batch", (samples, sorted(factory.cutter.left_out))
+        is_enough = reading.num_samples is not None and num_samples >= reading.num_samples
+        if is_enough or (num_batches == reading.stop_after and (is_end or take_state != "after epoch")):
+            if take_state == "settled":
+                time.sleep(_PREFETCH_SECONDS)
+            is_stopped, state = True, state_now()
+            if take_state != "kept":
+                break
+    if not is_stopped:
+        yield "end", None
+    elif take_state is None:
+        yield "stopped", None
+    else:
+        yield "state", base64.b64encode(pickle.dumps(state)).decode()
+
+
+def _batches(loader: Any, begin: Point) -> Iterator[Any]:
+    """Yields the batches of at most `begin.epochs` epochs, and `_END_OF_EPOCH` after each; ends after two empty ones.
+
+    An empty epoch right after a resume does not count: the state may be from the end of an epoch.
+    """
+    num_epochs, has_begun, was_empty = 0, begin.num_batches == 0, False
+    while num_epochs < begin.epochs:
         is_empty = True
         for batch in loader:
             is_empty = False
-            if held is None:
-                samples = factory.cutter.samples(batch)
-                num_batches += 1
-                num_samples += len(samples)
-                yield "batch", (samples, sorted(factory.cutter.left_out))
-                if num_batches == reading.stop_after and take_state != "after epoch":
-                    if take_state == "settled":
-                        time.sleep(_PREFETCH_SECONDS)
-                    held = state()
-                    if take_state == "kept":
-                        continue
-                elif reading.num_samples is not None and num_samples >= reading.num_samples:
-                    held = ()
-            if held is not None:
-                yield _stop(held)
-                return
-        if held is None:
-            yield "epoch", None
-            if num_batches == reading.stop_after:
-                held = state()
-        if held is not None:
-            yield _stop(held)
-            return
+            yield batch
+        yield _END_OF_EPOCH
         if is_empty and was_empty:
-            break
-        if num_batches or not begin.num_batches:  # a state from the end of an epoch may first yield an empty rest
-            num_iterations += 1
+            return
+        has_begun = has_begun or not is_empty
+        num_epochs += has_begun
         was_empty = is_empty
-    yield "end", None
 
 
-def _stop(states: tuple[Any, ...]) -> tuple[str, Any]:
-    """Returns the final event of a rank that reached its limit; it has the state if one was taken."""
-    if not states:
-        return "stopped", None
-    try:
-        return "state", base64.b64encode(pickle.dumps(states[0])).decode()
-    except Exception as error:
-        raise ConformanceError(f"the state cannot be pickled: {error}") from error
+def serve(descriptor: str, name: str, state_of: str, samples: str, timeout: str) -> None:
+    """Imports a factory, and forks a rank for every request (reading, rank, path, variables) of the client.
 
-
-def main(name: str, state_of: str, samples: str, timeout: str) -> None:
-    """Serves requests until standard input ends."""
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # output of the user's code must not mix with answers
+    A rank answers with its process id, then writes its events to `path`.events and its output to `path`.log. An error
+    of the functions is the answer to the first request.
+    """
+    client = Connection(int(descriptor))
     try:
         factory = Factory(
             load_function(name),
             state_of=load_function(state_of) if state_of else None,
-            samples=samples if samples in WAYS else load_function(samples),
+            samples=samples if samples == "auto" else load_function(samples),
         )
-    except ConfigError as error:
-        _answer(answers, "config", (error.message, error.hint))
-        return
-    except BaseException as error:  # noqa: BLE001 - reported to the client
-        _answer(answers, *_error_of(error))
-        return
+    except TokenloomError as error:
+        client.send(error)
+        raise
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ranks are not waited for
     gc.freeze()
-    _answer(answers, "ready", None)
-    for line in sys.stdin.buffer:
-        server = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            answers.close()
-            try:
-                _run(factory, json.loads(line), server, float(timeout))
-            finally:
-                os._exit(1)
-        _answer(answers, "pid", pid)
+    server = os.getpid()
+    with suppress(EOFError):  # the client ended
+        while True:
+            request = client.recv()
+            if os.fork() == 0:
+                try:
+                    _run(factory, client, *request, timeout=float(timeout), server=server)
+                finally:
+                    os._exit(1)
 
 
-def _answer(stream: IO[bytes], kind: str, value: Any) -> None:
-    stream.write(json.dumps([kind, value]).encode() + b"\n")
-    stream.flush()
-
-
-def _run(factory: Factory, job: dict[str, Any], server: int, timeout: float) -> None:
+def _run(
+    factory: Factory,
+    client: Connection,
+    reading: Reading,
+    rank: int,
+    path: str,
+    variables: dict[str, str],
+    *,
+    timeout: float,
+    server: int,
+) -> None:
     """Reads one rank, records its events, then waits to be killed."""
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    log = os.open(f"{job['path']}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for source, target in ((nothing, 0), (log, 1), (log, 2)):
-        os.dup2(source, target)
+    log = os.open(f"{path}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    client.send(os.getpid())
+    client.close()
     faulthandler.enable(file=2)
-    os.environ.update(job["variables"])
-    writer = RecordWriter(f"{job['path']}.events")
-    reading = Reading(**job["reading"] | {"begin": Point(**job["reading"]["begin"])})
+    os.environ.update(variables)
+    writer = RecordWriter(f"{path}.events")
     faulthandler.dump_traceback_later(timeout, file=2)  # prints a traceback if the rank hangs
-    for kind, value in read_rank(factory, reading, job["rank"]):
+    for kind, value in read_rank(factory, reading, rank):
         faulthandler.dump_traceback_later(timeout, file=2)
         writer.write(kind, value)
         if kind in ("state", "stopped", "end"):
             wait_to_be_killed(server)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

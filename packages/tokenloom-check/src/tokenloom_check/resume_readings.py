@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -13,11 +12,13 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from multiprocessing import Pipe
+from pathlib import Path
 from typing import Any, TypeAlias
 
-from tokenloom.errors import ConfigError, ConformanceError
+from tokenloom.errors import ConformanceError, TokenloomError
 from tokenloom_check.fingerprints import Sample
 from tokenloom_check.recording import FILE, FOLDER, STOP_AFTER, STOP_SAMPLES
 from tokenloom_check.resume_ranks import Factory, Point, Reading, read_rank
@@ -47,7 +48,7 @@ def enough_batches(batches: Sequence[GlobalBatch], num_samples: int) -> Sequence
 
 
 class RankFailedError(ConformanceError):
-    """A rank raised or died; the hint contains a traceback or the end of its log."""
+    """A rank raised or died; the hint is a traceback or the end of its log."""
 
 
 class RankHungError(RankFailedError):
@@ -155,7 +156,7 @@ class InProcess:
         return result_of(ranks, reading)
 
     def close(self) -> None:
-        """Does nothing."""
+        """Does nothing; each reading has closed its loaders."""
 
 
 Process: TypeAlias = subprocess.Popen[bytes] | int  # a child process, or the id of a fork of the server
@@ -185,53 +186,42 @@ class _RankProcess(RankEvents):
                 self.add(*json.loads(line))
         if self.last:
             return
-        if end == "":
+        if end == "exited with 0":
             self.add("end", None)
         elif end is not None:
-            raise RankFailedError(f"rank {self.rank} {end}", hint=_last_lines(f"{self._path}.log"))
+            raise RankFailedError(f"rank {self.rank} {end}", hint=_end_of_log(f"{self._path}.log"))
         elif time.monotonic() - self._last_event_time > timeout + _TRACEBACK_SECONDS:
-            raise RankHungError(f"rank {self.rank} returned no batch for {timeout:g} seconds", hint=self._where())
+            message = f"rank {self.rank} returned no batch for {timeout:g} seconds"
+            raise RankHungError(message, hint=_end_of_log(f"{self._path}.log"))
 
     def end(self) -> str | None:
-        """Returns how the process ended, as text; "" for exit status 0, None while it runs."""
+        """Returns how the process ended, as text; None while it runs."""
         if isinstance(self._process, int):
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(self._process, 0)
-            except ProcessLookupError:
-                return "died"
-            return None
+                return None
+            return "died"
         status = self._process.poll()
         if status is None:
             return None
-        return "" if status == 0 else f"was killed by signal {-status}" if status < 0 else f"exited with {status}"
+        return f"exited with {status}" if status >= 0 else f"was killed by signal {-status}"
 
     def kill(self) -> None:
-        pid = self._process if isinstance(self._process, int) else self._process.pid
-        try:
-            os.killpg(pid, signal.SIGKILL)
-        except ProcessLookupError:  # a new fork may not lead a group yet
-            if self.end() is None:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-
-    def _where(self) -> str | None:
-        """Returns the innermost calls of the traceback that a hanging rank prints, last call first."""
-        log = f"{self._path}.log"
-        _, found, calls = _text(log).rpartition("(most recent call first):\n")
-        own = os.path.dirname(__file__)
-        shown = [line for line in calls.splitlines() if line.startswith('  File "/') and own not in line]
-        return "\n".join(line.strip() for line in shown[:_MAX_FRAMES]) if found else _last_lines(log)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process if isinstance(self._process, int) else self._process.pid, signal.SIGKILL)
 
 
-def _text(path: str) -> str:
-    if not os.path.exists(path):
-        return ""
-    with open(path, encoding="utf-8", errors="replace") as stream:
-        return stream.read()
-
-
-def _last_lines(path: str) -> str | None:
-    return "\n".join(_text(path).rstrip().splitlines()[-_MAX_LOG_LINES:]) or None
+def _end_of_log(path: str) -> str | None:
+    """Returns the last lines of a log; if it ends with the traceback of a hanging rank, its innermost calls."""
+    with suppress(FileNotFoundError):
+        text = Path(path).read_text(errors="replace").rstrip()
+        _, is_hanging, calls = text.rpartition("(most recent call first):\n")
+        if is_hanging:
+            own = os.path.dirname(__file__)
+            frames = [line.strip() for line in calls.splitlines() if line.startswith('  File "/') and own not in line]
+            return "\n".join(frames[:_MAX_FRAMES])
+        return "\n".join(text.splitlines()[-_MAX_LOG_LINES:]) or None
+    return None
 
 
 class Processes(ABC):
@@ -277,46 +267,44 @@ class Processes(ABC):
 
 
 class FactoryProcesses(Processes):
-    """Reads ranks of a factory, forked from a server process that has imported it; see `resume_ranks`."""
+    """Reads ranks of a factory, forked from a process that imports it once; see `resume_ranks.serve`."""
 
     def __init__(self, name: str, *, state_of: str | None, samples: str, timeout: float) -> None:
         super().__init__(timeout)
-        command = [sys.executable, "-m", "tokenloom_check.resume_ranks", name, state_of or "", samples, str(timeout)]
+        self._name = name
         self._log = os.path.join(self._files.name, "server.log")
-        pipe = subprocess.PIPE
-        with open(self._log, "wb") as log:
-            self._server = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, start_new_session=True)
-        with ExitStack() as stack:
-            stack.callback(self.close)
-            kind, value = self._answer(timeout, f"importing `{name}`")
-            if kind == "config":
-                raise ConfigError(value[0], hint=value[1])
-            if kind != "ready":
-                raise ConformanceError(f"importing `{name}` {value[0]}", hint=value[1])
-            stack.pop_all()
+        self._connection, theirs = Pipe()
+        code = "import sys; from tokenloom_check.resume_ranks import serve; serve(*sys.argv[1:])"
+        arguments = [str(theirs.fileno()), name, state_of or "", samples, str(timeout)]
+        with theirs, open(self._log, "wb") as log:
+            self._server = subprocess.Popen(
+                [sys.executable, "-c", code, *arguments],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
 
     def close(self) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self._server.pid, signal.SIGKILL)
-        self._server.communicate()
+        self._server.wait()
+        self._connection.close()
         super().close()
 
     def _start(self, reading: Reading, rank: int, path: str, variables: dict[str, str]) -> int:
-        assert self._server.stdin is not None
-        job = {"reading": asdict(reading), "rank": rank, "path": path, "variables": variables}
-        self._server.stdin.write(json.dumps(job).encode() + b"\n")
-        self._server.stdin.flush()
-        return int(self._answer(_END_SECONDS, "starting a process")[1])
-
-    def _answer(self, seconds: float, doing: str) -> tuple[str, Any]:
-        assert self._server.stdout is not None
-        is_ready = select.select([self._server.stdout], [], [], seconds)[0]
-        line = self._server.stdout.readline() if is_ready else b""
-        if not line:
-            message = f"{doing} {'ended the process' if is_ready else f'took more than {seconds:g} seconds'}"
-            raise ConformanceError(message, hint=_last_lines(self._log))
-        kind, value = json.loads(line)
-        return kind, value
+        answer: Any = ConformanceError(f"importing `{self._name}` took more than {self._timeout:g} seconds")
+        with suppress(BrokenPipeError):  # the server ended; its answer may be there
+            self._connection.send((reading, rank, path, variables))
+        try:
+            if self._connection.poll(self._timeout):
+                answer = self._connection.recv()
+        except (EOFError, ConnectionResetError):
+            answer = ConformanceError(f"importing `{self._name}` failed", hint=_end_of_log(self._log))
+        if isinstance(answer, TokenloomError):
+            raise answer
+        return int(answer)
 
 
 class Program(Processes):
@@ -346,20 +334,15 @@ class Program(Processes):
         limits = {STOP_AFTER: reading.stop_after, STOP_SAMPLES: reading.num_samples}
         given = {name: str(value) for name, value in limits.items() if value is not None}
         given |= {FILE: f"{path}.events", FOLDER: str(reading.begin.folder)}
-        environment = os.environ | variables | given
         with open(f"{path}.log", "wb") as log:
-            try:
-                return subprocess.Popen(
-                    self._command,
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
-            except OSError as error:
-                message = f"`{self._command[0]}`: cannot start it: {error.strerror}"
-                raise ConformanceError(message, hint="make the program executable, or pass a .py file") from error
+            return subprocess.Popen(
+                self._command,
+                env=os.environ | variables | given,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
 
 
 Runner: TypeAlias = InProcess | FactoryProcesses | Program

@@ -10,12 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
-from tokenloom.cli.options import Written, count, refuse, refuse_usage
-from tokenloom.cli.output import print_json, say
+from tokenloom.cli.options import JsonOption, Written, count, refuse_usage
+from tokenloom.cli.output import Answer, say
 from tokenloom.errors import ConformanceError
-from tokenloom.numbers import quoted
-from tokenloom.setting_types import Number
-from tokenloom_check.fingerprints import WAYS
 from tokenloom_check.resume import ORDERS, ResumeSettings, verify_resume
 from tokenloom_check.resume_ranks import is_function_name
 from tokenloom_check.resume_readings import FactoryProcesses, Program, Runner
@@ -27,28 +24,16 @@ def _world_sizes(text: str) -> tuple[tuple[int, int], ...]:
     return tuple((count(before), count(after if colon else before)) for before, colon, after in pairs)
 
 
+_CASES = {
+    "num_batches": Written(names=("--batches",), metavar="N"),
+    "world_sizes": Written(metavar="LIST", parse=_world_sizes),
+    "order": Written(choices=ORDERS),
+}
 _COMPARISON = "comparison"
-_CASES = Written(
-    group="cases",
-    without=("kill_at",),
-    fields={
-        "num_batches": Written(names=("--batches",), metavar="N"),
-        "world_sizes": Written(metavar="LIST", parse=_world_sizes),
-        "order": Written(choices=ORDERS),
-    },
-)
-
-
-def _words(text: str) -> list[str]:
-    """Splits a text into words like a shell."""
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        refuse(f"cannot split {quoted(text)} into shell words: {str(error).lower()}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(JsonOption):
     """Kill and resume a loader at many points and with different numbers of ranks, and compare the content of all its
     samples with an uninterrupted reading. Exits with 1 if samples are repeated, missing or out of order.
 
@@ -62,9 +47,8 @@ class Options:
         loader: FILE.py:FUNCTION, MODULE:FUNCTION or a program.
         arguments: arguments of the program, such as --arguments="--lr 1".
         settings: the cases to try.
-        kill_at: batches before a kill (default: none, all but one, ends of epochs, some at random).
-        samples: how to split a batch into samples: rows, list, one, auto (default), or FILE.py:FUNCTION that returns
-            them.
+        samples: FILE.py:FUNCTION that returns the samples of a batch; auto (default) takes the rows of its columns, or
+            the items of a list.
         state_of: function that takes a loader and its number of batches and returns the state (default:
             loader.state_dict()).
         timeout: maximum seconds between two batches of a rank.
@@ -73,13 +57,11 @@ class Options:
     """
 
     loader: Annotated[str, Written(metavar="LOADER", is_positional=True)]
-    arguments: Annotated[Sequence[str], Written(metavar="TEXT", parse=_words)] = ()
-    settings: Annotated[ResumeSettings, _CASES] = field(default_factory=ResumeSettings)
-    kill_at: Annotated[tuple[Number, ...], Written(group=_CASES.group)] = ()
-    samples: Annotated[str, Written(metavar="WAY", group=_COMPARISON)] = "auto"
+    arguments: Annotated[Sequence[str], Written(metavar="TEXT", parse=shlex.split)] = ()
+    settings: Annotated[ResumeSettings, Written(group="cases", fields=_CASES)] = field(default_factory=ResumeSettings)
+    samples: Annotated[str, Written(metavar="FUNCTION", group=_COMPARISON)] = "auto"
     state_of: Annotated[str | None, Written(metavar="FUNCTION", group=_COMPARISON)] = None
     timeout: Annotated[float, Written(metavar="S")] = 60.0
-    json: bool = False
 
     def __post_init__(self) -> None:
         is_factory = is_function_name(self.loader)
@@ -89,18 +71,10 @@ class Options:
             refuse_usage("--arguments is for programs only")
         if not is_factory and (self.state_of or self.samples != "auto" or self.settings.epochs != 1):
             refuse_usage("--state-of, --samples and --epochs are for factories only")
-        for option, function, others in (("--samples", self.samples, WAYS), ("--state-of", self.state_of, (None,))):
-            if function not in others and not is_function_name(str(function)):
-                refuse_usage(f"{option} must be FILE.py:FUNCTION or MODULE:FUNCTION, got {function!r}")
-        if self.kill_at and max(self.kill_at) >= self.settings.num_batches:
-            refuse_usage(f"--kill-at must be below --batches {self.settings.num_batches}, got {max(self.kill_at)}")
-        if self.timeout <= 0:
-            refuse_usage(f"--timeout must be above 0 seconds, got {self.timeout:g}")
 
 
-def run(options: Options) -> int:
-    """Prints the table and the failures; returns 1 if a case failed."""
-    settings = replace(options.settings, kill_at=options.kill_at)
+def run(options: Options) -> Answer:
+    settings = options.settings
     if settings.seed is None:
         settings = replace(settings, seed=secrets.randbelow(2**32))
         say(f"seed {settings.seed}")
@@ -117,10 +91,6 @@ def run(options: Options) -> int:
     except ConformanceError as error:
         if not options.json:
             raise
-        print_json({"name": options.loader, "ok": False, "seed": settings.seed, "error": str(error)})
-        return 1
-    if options.json:
-        print_json(report.as_json())
-    else:
-        print(report)
-    return 0 if report.ok else 1
+        failed = {"name": options.loader, "ok": False, "seed": settings.seed, "error": str(error)}
+        return Answer(failed, "", status=1)
+    return Answer(report.as_json(), str(report), status=0 if report.ok else 1)
