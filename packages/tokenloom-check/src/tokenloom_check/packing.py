@@ -56,11 +56,9 @@ class PackReport(HasFacts):
 
     def as_json(self) -> dict[str, Any]:
         """Returns plain values, with percentiles instead of all lengths and imbalances."""
-        rows = []
-        for row in self.rows:
-            quality = asdict(row)
-            imbalance = quality.pop("step_imbalance")
-            rows.append({**quality, "imbalance_percentiles": _percentiles(imbalance)})
+        rows = [asdict(row) for row in self.rows]
+        for row in rows:
+            row["imbalance_percentiles"] = _percentiles(row.pop("step_imbalance"))
         own = {field.name: getattr(self, field.name) for field in fields(self)[1:-1]}
         counts = {"num_subsamples": len(self.lengths), "num_tokens": self.num_tokens}
         return {**counts, "length_percentiles": _percentiles(self.lengths), **own, "rows": rows}
@@ -85,12 +83,10 @@ class PackReport(HasFacts):
         }
 
 
-def _percentiles(values: ArrayLike) -> list[tuple[int, float]]:
+def _percentiles(values: Int64s | Sequence[float]) -> list[tuple[int, float]]:
     """Returns (percent, value) for percentiles, each a value that occurs; empty for no values."""
-    found = np.asarray(values)
-    if not len(found):
-        return []
-    return list(zip(_PERCENTS, np.percentile(found, _PERCENTS, method="lower").tolist(), strict=True))
+    found = np.percentile(values, _PERCENTS, method="lower").tolist() if len(values) else []
+    return list(zip(_PERCENTS, found, strict=False))
 
 
 def pack_report(
@@ -133,17 +129,21 @@ def pack_report(
     padded = padded_lengths(tokens, cp_size=cp_size)
     capacity = max_seqlen_per_dp_cp_rank * cp_size
     given = np.asarray(lengths, dtype=np.int64)
-    bounds = _bounds(padded, capacity, dp_size, cp_size, model) if padded[0] <= capacity else (1.0, 1.0)
     rows = [_without_packing(tokens, capacity, dp_size, cp_size, model)]
     rows += [_quality(name, each, given, model) for name, each in zip(schedulers, made, strict=True)]
     least = -(-int(padded.sum()) // (capacity * dp_size))
+    imbalance = time = 1.0
+    if padded[0] <= capacity:
+        costs = model.cost(padded, cp_size)
+        imbalance = least_step_imbalance(padded, costs, capacity, dp_size)
+        time = least_slowest_cost(padded, costs, capacity, dp_size) * dp_size / float(costs.sum())
     return PackReport(
         lengths=tokens,
         num_ranks=dp_size * cp_size,
         max_tokens=capacity,
         least_microbatches=-(-least // (group_size or 1)) * (group_size or 1),
-        least_imbalance=bounds[0],
-        least_relative_time=bounds[1],
+        least_imbalance=imbalance,
+        least_relative_time=time,
         rows=tuple(rows),
     )
 
@@ -199,12 +199,6 @@ def _without_packing(lengths: Int64s, capacity: int, dp_size: int, cp_size: int,
 def _work(lengths: Int64s, cp_size: int, model: CostModel) -> float:
     """Returns the cost of all sub-samples, summed over the ranks of a group."""
     return float(model.cost(lengths, cp_size).sum()) * cp_size
-
-
-def _bounds(lengths: Int64s, capacity: int, dp_size: int, cp_size: int, model: CostModel) -> tuple[float, float]:
-    costs = model.cost(lengths, cp_size)
-    least = least_slowest_cost(lengths, costs, capacity, dp_size) * dp_size / float(costs.sum())
-    return least_step_imbalance(lengths, costs, capacity, dp_size), least
 
 
 def least_step_imbalance(lengths: Int64s, costs: Int64s | Float64s, capacity: int, num_ranks: int) -> float:
