@@ -19,6 +19,7 @@ import tokenloom
 from tokenloom import IndexedDataset, IndexedDatasetBuilder, cli, load_tokenizer
 from tokenloom.errors import ConfigError
 from tokenloom.indexed import add_column, open_column, read_columns
+from tokenloom.inputs.utf8_texts import utf8_texts
 from tokenloom.run.locking import lock_run
 from tokenloom.run.run import Run
 from tokenloom_check import contamination
@@ -244,10 +245,8 @@ def naive_grams(text: str, size: int, least: int) -> list[tuple[str, ...]]:
 
 def numbers_of(texts):
     """Returns the n-gram number of each text, equal where their words are."""
-    whole = contamination.utf8_texts(texts)
-    index = contamination.NgramIndex(
-        whole.content, whole.offsets, contamination.folding(), contamination._normalise_stretch, length=50, least=1
-    )
+    folding, normalise = contamination.folding(), contamination._normalise_stretch
+    index = contamination.NgramIndex(utf8_texts(texts), folding, normalise, length=50, least=1)
     return [index.grams[first:last].tolist() for first, last in pairwise(index.gram_offsets.tolist())]
 
 

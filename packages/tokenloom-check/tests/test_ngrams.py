@@ -23,8 +23,7 @@ TABLE = TokenBytes([b"\xff" if letter == "|" else letter.encode() for letter in 
 
 
 def index_of(texts, length, least):
-    whole = utf8_texts(texts)
-    return NgramIndex(whole.content, whole.offsets, PLAIN, lambda stretch: stretch, length=length, least=least)
+    return NgramIndex(utf8_texts(texts), PLAIN, lambda stretch: stretch, length=length, least=least)
 
 
 def tokens_of(document):

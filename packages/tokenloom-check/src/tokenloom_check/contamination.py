@@ -37,8 +37,8 @@ from tokenloom.indexed.manifests import fingerprint_of
 from tokenloom.inputs import ReadLimits
 from tokenloom.inputs.find import find_inputs, whole_file
 from tokenloom.inputs.record_format import open_slice
-from tokenloom.inputs.records import documents_between, parse_block
-from tokenloom.inputs.utf8_texts import utf8_texts
+from tokenloom.inputs.records import parse_block
+from tokenloom.inputs.utf8_texts import Utf8Texts, utf8_texts
 from tokenloom.inspect.texts import Spans, stretches
 from tokenloom.kernels.arrays import Int64s
 from tokenloom.progress import task
@@ -74,8 +74,7 @@ _BLOCK_BYTES = 1 << 20
 _LIMITS = ReadLimits(max_record_bytes=1 << 28)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Folding:
+class Folding(NamedTuple):
     """The kind of each code point (letter, separator, …) and its replacement; see `native/ngrams.hpp`."""
 
     # uint8[0x110001], the `CodePointKind` of each code point; the last one is for invalid UTF-8
@@ -97,8 +96,7 @@ class NgramIndex:
     """The n-grams of some texts; needs about 60 MB of memory per million n-grams. Thread-safe; not picklable.
 
     Args:
-        content: uint8[num_bytes], texts in UTF-8, concatenated.
-        offsets: int64[num_texts + 1], the start of each text, and the end; ascending from 0.
+        texts: the texts.
         folding: the kinds and replacements of code points; see `folding`.
         normalise: returns the words of a text in UTF-8, joined by spaces; called from several threads for text with
             combining marks or jamo.
@@ -107,21 +105,12 @@ class NgramIndex:
     """
 
     def __init__(
-        self,
-        content: NDArray[np.uint8],
-        offsets: Int64s,
-        folding: Folding,
-        normalise: Callable[[bytes], bytes],
-        *,
-        length: int,
-        least: int,
+        self, texts: Utf8Texts, folding: Folding, normalise: Callable[[bytes], bytes], *, length: int, least: int
     ) -> None:
         self._normalise = normalise
-        self._native = _native.NgramIndex(
-            folding.kinds, folding.points, folding.offsets, folding.content, length, least
-        )
+        self._native = _native.NgramIndex(*folding, length, least)
         stretches: list[bytes] = []
-        while unknown := self._native.build(content, offsets, stretches, [normalise(each) for each in stretches]):
+        while unknown := self._native.build(texts.content, texts.offsets, stretches, list(map(normalise, stretches))):
             stretches = list(dict.fromkeys(unknown))
         self.num_grams: int
         self.word_offsets: Int64s  # int64[num_texts + 1], the first word of each text, and the end
@@ -221,9 +210,7 @@ def folding() -> Folding:
             points.append(point)
             texts.append(text)
     folded = utf8_texts(texts)
-    return Folding(
-        kinds=kinds, points=np.array(points, dtype=np.uint32), offsets=folded.offsets, content=folded.content
-    )
+    return Folding(kinds, np.array(points, dtype=np.uint32), folded.offsets, folded.content)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -240,19 +227,14 @@ class Benchmarks:
 
 
 def read_benchmarks(
-    paths: Sequence[str],
-    *,
-    fields: Sequence[str] = ("text",),
-    words: int = 13,
-    least_words: int = 5,
-    input_format: str | None = None,
+    paths: Sequence[str], *, fields: Sequence[str] = ("text",), words: int = 13, least_words: int = 5
 ) -> Benchmarks:
     """Reads benchmark files of any format of `preprocess`, and indexes n-grams of `words` words in the given fields.
 
     A field with fewer than `words` words is searched as a whole if it has at least `least_words` words, else not at
     all. In text files each line is an item.
     """
-    inputs = find_inputs(paths, input_format=input_format).files
+    inputs = find_inputs(paths).files
     texts: list[str] = []
     items, files, records = list[int](), list[int](), list[int]()
     for number, file in enumerate(inputs):
@@ -262,17 +244,17 @@ def read_benchmarks(
                 if parsed.bad_lines:
                     message = f"{parsed.bad_lines[0].place}: {parsed.bad_lines[0].reason}"
                     raise ConfigError(message, hint="pass the fields of the benchmark with --field")
+                own = np.arange(parsed.num_documents)
                 for column in parsed.columns:
-                    ends = np.arange(1, len(column.texts) + 1) if column.document_ends is None else column.document_ends
-                    items += np.repeat(len(files) + np.arange(len(ends)), np.diff(ends, prepend=0)).tolist()
+                    ends = own + 1 if column.document_ends is None else column.document_ends
+                    items += np.repeat(len(files) + own, np.diff(ends, prepend=0)).tolist()
                     texts += column.texts
-                for first, count in documents_between(parsed.skipped, 0, parsed.num_records).tolist():
-                    records += range(block.first_record + first, block.first_record + first + count)
+                records += (block.first_record + np.delete(np.arange(parsed.num_records), parsed.skipped)).tolist()
                 files += [number] * parsed.num_documents
     if empty := [file.path for number, file in enumerate(inputs) if number not in set(files)]:
         raise ConfigError(f"`{empty[0]}` has no items")
     whole = utf8_texts(texts)
-    index = NgramIndex(whole.content, whole.offsets, folding(), _normalise_stretch, length=words, least=least_words)
+    index = NgramIndex(whole, folding(), _normalise_stretch, length=words, least=least_words)
     return Benchmarks(
         names=tuple(file.path for file in inputs),
         files=np.array(files, dtype=np.int32),
@@ -369,15 +351,14 @@ class Contamination:
 
     def passage(self, number: int) -> dict[str, Any]:
         """Returns the passage with index `number` as JSON values, with the matching texts of item and document."""
-        found, index = self.passages, self.benchmarks.index
-        names = ("documents", "starts", "stops", "first_grams", "num_grams")
-        document, start, stop, first, count = (int(getattr(found, name)[number]) for name in names)
+        index = self.benchmarks.index
+        _, source, document, start, stop, first, count = (int(column[number]) for column in self.passages)
         text = int(np.searchsorted(index.gram_offsets, first, side="right")) - 1
         word, last = index.word_offsets[text : text + 2].tolist()
         gram, end = index.gram_offsets[text : text + 2].tolist()
         first_word = word + first - gram
         ranges = index.word_ranges[first_word : first_word + count + (last - word) - (end - gram)]
-        name, prefixes = list(self.sources.items())[found.sources[number]]
+        name, prefixes = list(self.sources.items())[source]
         before, pair = next(each for each in _pairs_of(prefixes) if document < each[0] + len(each[1]))
         return {
             "source": name,
@@ -404,23 +385,16 @@ def find_contamination(
     folder share the search; each returns the same result once all parts are done.
     """
     search = partial(_search, benchmarks.index, token_bytes(tokenizer), tokenizer)
-    found = [np.empty((0, 6), dtype=np.int64)]
-    num_hits = num_tokens = 0
+    own = None if folder is None else os.path.join(folder, _key(benchmarks, sources, tokenizer))
+    found, num_tokens = [np.empty((0, 6), dtype=np.int64)], 0
     with task("search", unit="tokens") as advance, ThreadPoolExecutor(num_threads) as executor:
 
         def search_part(blocks: Sequence[_Block]) -> Int64s:
             return np.concatenate([found[0], *executor.map(search, blocks)])
 
-        searched: Iterator[tuple[list[_Block], Int64s]]
-        searched = ((blocks, search_part(blocks)) for blocks in _parts(sources))
-        if folder is not None:
-            own = os.path.join(folder, _key(benchmarks, sources, tokenizer))
-            searched = _search_shared(own, partial(_parts, sources), search_part)
-        for blocks, hits in searched:
+        for blocks, hits in _search_parts(sources, search_part, folder=own):
             found.append(hits)
-            num_hits += len(hits)
-            if num_hits > _MOST_HITS:
-                raise _too_many(num_hits)
+            _check_count(sum(map(len, found)), most=_MOST_HITS)
             count = sum(int(block.span.lengths.sum()) for block in blocks)
             num_tokens += count
             advance(count)
@@ -439,9 +413,10 @@ def find_contamination(
     )
 
 
-def _too_many(count: int) -> ConfigError:
-    message = f"too many matches: {count:,}; the maximum is {_MOST_HITS:,}"
-    return ConfigError(message, hint="use longer n-grams (--words) or fewer benchmarks")
+def _check_count(count: int, *, most: int) -> None:
+    if count > most:
+        message = f"too many matches: {count:,}; the maximum is {most:,}"
+        raise ConfigError(message, hint="use longer n-grams (--words) or fewer benchmarks")
 
 
 class _Block(NamedTuple):
@@ -473,19 +448,22 @@ def _pairs_of(prefixes: Sequence[str]) -> Iterator[tuple[int, IndexedDataset]]:
         first += len(pair)
 
 
-def _search_shared(
-    folder: str, parts: Callable[[], Iterator[list[_Block]]], search: Callable[[list[_Block]], Int64s]
+def _search_parts(
+    sources: Sources, search: Callable[[list[_Block]], Int64s], *, folder: str | None
 ) -> Iterator[tuple[list[_Block], Int64s]]:
     """Yields each part with its hits; processes that share a folder divide the parts among themselves.
 
     A process locks byte N of the lock file while it searches part N. The lock ends when the process dies.
     """
+    if folder is None:
+        yield from ((blocks, search(blocks)) for blocks in _parts(sources))
+        return
     os.makedirs(folder, exist_ok=True)
     done: set[int] = set()
     with open(os.path.join(folder, "lock"), "ab") as claims:
         while True:
-            num_others = 0
-            for number, blocks in enumerate(parts()):
+            num_others = 0  # parts that other processes search
+            for number, blocks in enumerate(_parts(sources)):
                 path = os.path.join(folder, f"{number}.npy")
                 if number in done:
                     continue
@@ -496,8 +474,7 @@ def _search_shared(
                         num_others += 1
                         continue
                     except OSError as error:
-                        message = f"`{folder}`: cannot lock a part: {error.strerror}"
-                        raise StorageError(message, hint="use a folder on a file system with locks") from error
+                        raise StorageError(f"`{folder}`: cannot lock a part: {error.strerror}") from error
                     if not os.path.exists(path):
                         content = BytesIO()
                         np.save(content, search(blocks))
@@ -576,8 +553,7 @@ def _pairs(wanted: NDArray[Any], keys: NDArray[Any]) -> tuple[Int64s, Int64s]:
     order = np.argsort(keys, kind="stable")
     first, stop = (np.searchsorted(keys[order], wanted, side=side) for side in ("left", "right"))
     each = stop - first
-    if (total := int(each.sum())) > 10 * _MOST_HITS:
-        raise _too_many(total)
+    _check_count(int(each.sum()), most=10 * _MOST_HITS)
     index = np.repeat(np.arange(len(wanted)), each)
     return index, order[np.repeat(first - (np.cumsum(each) - each), each) + np.arange(len(index))]
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Annotated, Any
 
 import numpy as np
 
-from tokenloom.cli.options import Position, Written, refuse_usage
-from tokenloom.cli.output import print_json, print_lines, say, table
+from tokenloom.cli.options import JsonOption, Position, Written, refuse_usage
+from tokenloom.cli.output import Answer, say, table
 from tokenloom.cli.run_options import NO_STEPS, BatchSizes
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
@@ -21,7 +22,6 @@ from tokenloom.loading.from_data import tokenizer_of_data
 from tokenloom.machine import usable_processors
 from tokenloom.optional import require
 from tokenloom.rendering.words import counted, lines_of, name_of, printable
-from tokenloom.run.audit.trace import joined_tables
 from tokenloom.run.run import Run
 from tokenloom.setting_types import Count
 from tokenloom.storage.atomic import publish_bytes
@@ -37,7 +37,6 @@ from tokenloom_check.contamination import (
 )
 
 _MOST_SHOWN = 10
-_DOCUMENTS_AT_ONCE = 10_000
 _IN_RUN = "contamination of a run"
 _COLUMNS = {
     **dict.fromkeys(("benchmark", "source", "of_item", "of_document"), "string"),
@@ -49,7 +48,7 @@ _COLUMNS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(BatchSizes):
+class Options(JsonOption, BatchSizes):
     """Search benchmarks in tokenized data: all their n-grams of words, and short items as a whole. Case, punctuation,
     white space and Unicode form are ignored; Chinese, Japanese, Thai, Lao, Khmer and Burmese use n-grams of characters.
     With --run, also report which past and future positions and steps read a passage. Exits with 1 if a passage was
@@ -60,7 +59,6 @@ class Options(BatchSizes):
         data: prefixes of pairs, globs or folders.
         run_path: run.toml of a run, whose sources are searched.
         fields: text field of the items (default text); repeat the option for more fields.
-        input_format: format of all benchmarks, such as jsonl or text-files (default: from their names).
         words: words of an n-gram, 8 to 50.
         least_words: search fields with fewer words than an n-gram as a whole, if they have at least N.
         tokenizer: tokenizer.json or its folder (default: the tokenizer of the data).
@@ -74,7 +72,6 @@ class Options(BatchSizes):
         mask: write a column `loss_weight` for all searched data: 0 for tokens of passages, 1 for others. An existing
             column keeps its other weights. A run uses the column if `columns` of [samples] names it.
         output: write a row per item and document to FILE.parquet.
-        all: print all items instead of the first ten.
         json: print one JSON object: words, num_tokens, num_masked (with --mask), and three lists of objects.
             `benchmarks`: benchmark, items, too_short, found, coverage, documents, and with --run num_read, num_seen,
             first_position, first_step, clean_checkpoint. `sources`: source, items, documents. `items`: benchmark,
@@ -86,7 +83,6 @@ class Options(BatchSizes):
     data: Annotated[tuple[str, ...], Written(metavar="PREFIX")] = ()
     run_path: Annotated[str | None, Written(names=("--run",), metavar="RUN")] = None
     fields: Annotated[tuple[str, ...], Written(names=("--field",), metavar="NAME", is_repeated=True)] = ()
-    input_format: Annotated[str | None, Written(metavar="FORMAT")] = None
     words: Count = 13
     least_words: Count = 5
     tokenizer: Annotated[str | None, Written(metavar="PATH")] = None
@@ -98,8 +94,6 @@ class Options(BatchSizes):
     deny: Annotated[str | None, Written(metavar="FILE", group=_IN_RUN)] = None
     mask: bool = False
     output: Annotated[str | None, Written(metavar="FILE")] = None
-    all: bool = False
-    json: bool = False
 
     def __post_init__(self) -> None:
         if bool(self.data) == (self.run_path is not None):
@@ -114,15 +108,13 @@ class Options(BatchSizes):
             refuse_usage(f"--output must end in .parquet, got {self.output!r}")
 
 
-def run(options: Options) -> int:
-    """Searches, prints and writes the results; returns 1 if a passage was found."""
+def run(options: Options) -> Answer:
     opened = None if options.run_path is None else Run.open(options.run_path, path_to_cache=options.path_to_cache)
     benchmarks = read_benchmarks(
         options.benchmarks,
         fields=options.fields or ("text",),
         words=options.words,
         least_words=min(options.least_words, options.words),
-        input_format=options.input_format,
     )
     sources, tokenizer = _sources_and_tokenizer(options, opened)
     stop = None if opened is None else options.position_of(options.until_position, opened.lock)
@@ -136,18 +128,14 @@ def run(options: Options) -> int:
         say(f"{what}: passages across two sequences are not found")
     num_threads = options.threads or usable_processors()
     found = find_contamination(benchmarks, sources, tokenizer, num_threads=num_threads, folder=options.parts)
-    answer = _Answer(found, opened, options, stop)
-    if options.mask:
-        answer.num_masked = write_masks(found)
+    rows = _Rows(found, opened, options, stop)
+    num_masked = write_masks(found) if options.mask else None
     if options.deny is not None:
-        publish_bytes(options.deny, "".join(f"{name}\n" for name in answer.document_names()).encode())
+        publish_bytes(options.deny, "".join(f"{name}\n" for name in rows.document_names()).encode())
     if options.output is not None:
-        _write_parquet(answer, options.output)
-    if options.json:
-        print_json(answer.as_json())
-    else:
-        _print(answer, options)
-    return 1 if len(found.passages.items) else 0
+        _write_parquet(rows, options.output)
+    record = rows.as_json(num_masked) if options.json else None
+    return Answer(record, _lines(rows, num_masked), status=1 if len(rows.items) else 0)
 
 
 def _sources_and_tokenizer(options: Options, opened: Run | None) -> tuple[Sources, TextTokenizer]:
@@ -157,47 +145,32 @@ def _sources_and_tokenizer(options: Options, opened: Run | None) -> tuple[Source
         sources = {prefix: (prefix,) for prefix in map(prefix_of, expand_prefixes(options.data))}
     else:
         sources = {source.name: tuple(pair.prefix for pair in source.pairs) for source in opened.lock.sources}
-    if opened is not None and options.tokenizer is None and opened.lock.tokenizer is not None:
-        return sources, opened.tokenizer.loaded
+        if options.tokenizer is None and opened.lock.tokenizer is not None:
+            return sources, opened.tokenizer.loaded
     return sources, tokenizer_of_data(options.tokenizer, [prefix for pairs in sources.values() for prefix in pairs])
 
 
-class _Answer:
-    """The results as rows: per benchmark, source and item, with the positions that read them."""
+class _Rows:
+    """The results as JSON values: rows of benchmarks, sources and items, with the positions that read them."""
 
     def __init__(self, found: Contamination, opened: Run | None, options: Options, stop: int | None) -> None:
-        self.found = found
-        self.options = options
-        self.items: Int64s = np.unique(found.passages.items)
-        self.items = self.items[np.argsort(-found.coverage[self.items], kind="stable")]
-        self._longest = found.passages.longest()
-        self.is_run = opened is not None
-        self.stop = stop
-        self.num_masked: int | None = None
-        self.read: Int64s = np.empty((2, 0), dtype=np.int64)  # items, and positions that read them
+        self.found, self.options, self.stop, self.is_run = found, options, stop, opened is not None
+        passages = found.passages
+        items = np.unique(passages.items)
+        self.items: Int64s = items[np.argsort(-found.coverage[items], kind="stable")]
+        self._longest = passages.longest()
+        self._documents = np.unique(np.stack([passages.sources, passages.documents]), axis=1)
+        self._read: Int64s = np.empty((2, 0), dtype=np.int64)  # items, and positions that read them
         if opened is not None:
-            self.consumed = opened.lock.consumed
-            self._sizes = options.batch_sizes(opened.lock)
-            self.read = self._positions(opened)
-
-    def _positions(self, opened: Run) -> Int64s:
-        passages = self.found.passages
-        documents = np.unique(np.stack([passages.sources, passages.documents]), axis=1)
-        tables = []
-        for first in range(0, documents.shape[1], _DOCUMENTS_AT_ONCE):
-            sources, numbers = documents[:, first : first + _DOCUMENTS_AT_ONCE]
-            by_source = {source: numbers[sources == source] for source in np.unique(sources).tolist()}
-            tables.append(opened.occurrences(by_source, stop=self.stop))
-        if not tables:
-            return self.read
-        which, positions = passages_read(passages, joined_tables(tables))
-        read: Int64s = np.unique(np.stack([passages.items[which], positions]), axis=1)
-        return read
+            self._consumed, self._sizes = opened.lock.consumed, options.batch_sizes(opened.lock)
+            sources, documents = self._documents
+            by_source = {source: documents[sources == source] for source in np.unique(sources).tolist()}
+            which, positions = passages_read(passages, opened.occurrences(by_source, stop=stop))
+            self._read = np.unique(np.stack([passages.items[which], positions]), axis=1)
 
     def document_names(self) -> list[str]:
-        names, passages = list(self.found.sources), self.found.passages
-        each = np.unique(np.stack([passages.sources, passages.documents]), axis=1)
-        return [f"{names[source]}:{document}" for source, document in each.T.tolist()]
+        names = list(self.found.sources)
+        return [f"{names[source]}:{document}" for source, document in self._documents.T.tolist()]
 
     def _first_read(self, positions: Int64s) -> dict[str, Any]:
         first = int(positions.min()) if len(positions) else None
@@ -219,10 +192,10 @@ class _Answer:
                 "documents": len(np.unique(np.stack([passages.sources[rows], passages.documents[rows]]), axis=1).T),
             }
             if self.is_run:
-                seen = self.read[0, self.read[1] < self.consumed]
-                row["num_read"] = int(np.isin(items, self.read[0]).sum())
-                row["num_seen"] = int(np.isin(items, seen).sum()) if self.consumed else None
-                row |= self._first_read(self.read[1, np.isin(self.read[0], items)])
+                seen = self._read[0, self._read[1] < self._consumed]
+                row["num_read"] = int(np.isin(items, self._read[0]).sum())
+                row["num_seen"] = int(np.isin(items, seen).sum()) if self._consumed else None
+                row |= self._first_read(self._read[1, np.isin(self._read[0], items)])
                 step, interval = row["first_step"], self.options.save_interval
                 row["clean_checkpoint"] = None if step is None or interval is None else step // interval * interval
             yield row
@@ -234,12 +207,10 @@ class _Answer:
             counts = [len(np.unique(each[rows])) for each in (passages.items, passages.documents)]
             yield {"source": name, "items": counts[0], "documents": counts[1]}
 
-    def item_rows(self, items: Int64s) -> Iterator[dict[str, Any]]:
-        """Yields items as JSON values, each with its longest passage in each document, longest passages first."""
+    def item_rows(self) -> Iterator[dict[str, Any]]:
+        """Yields items, most coverage first, each with its longest passage in each document, longest first."""
         benchmarks, passages = self.found.benchmarks, self.found.passages
-        for item in items.tolist():
-            first, stop = np.searchsorted(passages.items[self._longest], [item, item + 1])
-            rows = self._longest[first:stop]
+        for item in self.items.tolist():
             row = {
                 "benchmark": benchmarks.names[int(benchmarks.files[item])],
                 "record": int(benchmarks.records[item]),
@@ -247,70 +218,70 @@ class _Answer:
                 "num_ngrams": int(benchmarks.num_grams[item]),
             }
             if self.is_run:
-                begin, end = np.searchsorted(self.read[0], [item, item + 1])
-                row |= {"num_positions": int(end - begin), **self._first_read(self.read[1, begin:end])}
-            longest_first = rows[np.argsort(-passages.num_grams[rows], kind="stable")]
+                positions = self._read[1, slice(*np.searchsorted(self._read[0], [item, item + 1]))]
+                row |= {"num_positions": len(positions), **self._first_read(positions)}
+            own = self._longest[slice(*np.searchsorted(passages.items[self._longest], [item, item + 1]))]
+            longest_first = own[np.argsort(-passages.num_grams[own], kind="stable")]
             yield row | {"passages": [self.found.passage(each) for each in longest_first.tolist()]}
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self, num_masked: int | None) -> dict[str, Any]:
         return {
             "words": self.options.words,
             "num_tokens": self.found.num_tokens,
-            **({} if self.num_masked is None else {"num_masked": self.num_masked}),
+            **({} if num_masked is None else {"num_masked": num_masked}),
             "benchmarks": list(self.benchmarks()),
             "sources": list(self.sources()),
-            "items": list(self.item_rows(self.items)),
+            "items": list(self.item_rows()),
         }
 
 
-def _write_parquet(answer: _Answer, path: str) -> None:
+def _write_parquet(rows: _Rows, path: str) -> None:
     arrow, parquet = require("pyarrow", extra="parquet"), require("pyarrow.parquet", extra="parquet")
-    rows = [item | passage for item in answer.item_rows(answer.items) for passage in item.pop("passages")]
+    values = [item | passage for item in rows.item_rows() for passage in item.pop("passages")]
     schema = arrow.schema([(name, getattr(arrow, kind)()) for name, kind in _COLUMNS.items()])
     sink = arrow.BufferOutputStream()
-    parquet.write_table(arrow.Table.from_pylist(rows, schema=schema), sink)
+    parquet.write_table(arrow.Table.from_pylist(values, schema=schema), sink)
     publish_bytes(path, sink.getvalue().to_pybytes())
 
 
-def _print(answer: _Answer, options: Options) -> None:
-    rows = list(answer.benchmarks())
+def _lines(rows: _Rows, num_masked: int | None) -> Iterator[str]:
+    benchmarks, options = list(rows.benchmarks()), rows.options
     cells = []
-    for row in rows:
+    for row in benchmarks:
         counts = [row[name] for name in ("items", "too_short", "found")]
         cells.append((os.path.basename(row["benchmark"]), *counts, f"{row['coverage']:.2%}", row["documents"]))
-    print_lines(table(("benchmark", "items", "too short", "found", "n-grams", "documents"), cells))
-    print(f"{answer.found.num_tokens:,} tokens searched for n-grams of {options.words} words")
-    for source in answer.sources():
+    yield from table(("benchmark", "items", "too short", "found", "n-grams", "documents"), cells)
+    yield f"{rows.found.num_tokens:,} tokens searched for n-grams of {options.words} words"
+    for source in rows.sources():
         if source["documents"]:
             found = f"{counted(source['items'], 'item')} in {counted(source['documents'], 'document')}"
-            print(f"  {name_of(source['source'], width=40)}: {found}")
-    if answer.is_run:
-        print()
-        for row in rows:
-            _print_read(row, "" if answer.stop is None else f" before position {answer.stop:,}")
-    shown = answer.items if options.all else answer.items[:_MOST_SHOWN]
-    for item in answer.item_rows(shown):
-        _print_item(item)
-    if len(shown) < len(answer.items):
-        print(f"\n… and {counted(len(answer.items) - len(shown), 'item')} more; --all shows them, --json prints all")
-    if answer.num_masked is not None:
-        print(f'\n{counted(answer.num_masked, "token")} masked: `columns = ["loss_weight"]` in [samples] applies it')
+            yield f"  {name_of(source['source'], width=40)}: {found}"
+    if rows.is_run:
+        yield ""
+        for row in benchmarks:
+            yield from _read_lines(row, "" if rows.stop is None else f" before position {rows.stop:,}")
+    for item in islice(rows.item_rows(), _MOST_SHOWN):
+        yield from _item_lines(item)
+    if len(rows.items) > _MOST_SHOWN:
+        yield f"\n… and {counted(len(rows.items) - _MOST_SHOWN, 'item')} more; --json prints all"
+    if num_masked is not None:
+        yield f'\n{counted(num_masked, "token")} masked: `columns = ["loss_weight"]` in [samples] applies it'
     if options.deny is not None:
-        print(f"\n{options.deny}: {counted(len(answer.document_names()), 'document')} to deny")
+        yield f"\n{options.deny}: {counted(len(rows.document_names()), 'document')} to deny"
 
 
-def _print_read(row: dict[str, Any], until: str) -> None:
+def _read_lines(row: dict[str, Any], until: str) -> Iterator[str]:
+    """Yields what a run reads of a benchmark."""
     name = name_of(os.path.basename(row["benchmark"]), width=30)
     if row["too_short"] == row["items"]:
-        print(f"{name}: not searched, all items are too short")
+        yield f"{name}: not searched, all items are too short"
     elif row["first_position"] is None:
-        print(f"{name}: clean, no step reads any passage{until}")
-    if row["first_position"] is None:
-        return
-    seen = "" if row["num_seen"] is None else f", {row['num_seen']:,} by now"
-    print(f"{name}: clean up to {_place(row)}; {counted(row['num_read'], 'item')} read from there on{until}{seen}")
-    if (checkpoint := row["clean_checkpoint"]) is not None:
-        print(f"  last clean checkpoint: {f'step {checkpoint:,}' if checkpoint else 'none'}")
+        yield f"{name}: clean, no step reads any passage{until}"
+    else:
+        seen = "" if row["num_seen"] is None else f", {row['num_seen']:,} by now"
+        yield f"{name}: clean up to {_place(row)}; {counted(row['num_read'], 'item')} read from there on{until}{seen}"
+        if (checkpoint := row["clean_checkpoint"]) is not None:
+            yield f"  last clean checkpoint: {f'step {checkpoint:,}' if checkpoint else 'none'}"
 
 
 def _place(row: dict[str, Any]) -> str:
@@ -318,19 +289,15 @@ def _place(row: dict[str, Any]) -> str:
     return position if row["first_step"] is None else f"step {row['first_step']:,}"
 
 
-def _print_item(item: dict[str, Any]) -> None:
+def _item_lines(item: dict[str, Any]) -> Iterator[str]:
+    """Yields the coverage of an item, and its text beside the longest passage."""
     passages = item["passages"]
     found = f"{item['coverage']:.0%} of {counted(item['num_ngrams'], 'n-gram')}, {counted(len(passages), 'document')}"
-    print(f"\n{name_of(os.path.basename(item['benchmark']), width=30)}:{item['record']}  {found}")
+    yield f"\n{name_of(os.path.basename(item['benchmark']), width=30)}:{item['record']}  {found}"
     number = str(passages[0]["document"])
     label = f"{name_of(passages[0]['source'], width=max(4, 19 - len(number)))}:{number}"
     for heading, text in (("item", passages[0]["of_item"]), (label, passages[0]["of_document"])):
-        print(f"  {heading:<20} {_cut(text, 56)}")
+        first, *others = lines_of(printable(" ".join(text.split()), keep=""), 54)
+        yield f"  {heading:<20} {first}{' …' if others else ''}"
     if item.get("first_position") is not None:
-        print(f"  first read at {_place(item)}, by {counted(item['num_positions'], 'position')} in all")
-
-
-def _cut(text: str, width: int) -> str:
-    """Returns the start of a text as one line of at most `width` columns."""
-    first, *others = lines_of(printable(" ".join(text.split()), keep=""), width - 2)
-    return f"{first} …" if others else first
+        yield f"  first read at {_place(item)}, by {counted(item['num_positions'], 'position')} in all"
