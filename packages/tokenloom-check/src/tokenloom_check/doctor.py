@@ -11,11 +11,9 @@ import statistics
 import sys
 import tempfile
 import textwrap
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -91,19 +89,16 @@ def _lines(finding: Finding) -> list[str]:
 
 
 def check_all(targets: list[str]) -> Iterator[Finding]:
-    """Yields all findings; a check that raises or hangs becomes a problem. Targets are local paths and addresses."""
+    """Yields all findings; a check that raises becomes a problem. Targets are local paths and addresses."""
     checks: list[tuple[str, Callable[[], Iterable[Finding]]]] = [("python", check_python), ("native", check_native)]
     checks += [("extras", check_extras), ("shared memory", check_shared_memory)]
     checks += [("bucket", partial(check_bucket, each)) for each in targets if is_remote(each)]
     checks += [("disk", partial(check_disk, each)) for each in targets if not is_remote(each)]
     for subject, check in checks:
         try:
-            yield from _within_timeout(check)
+            yield from check()
         except TokenloomError as error:
             yield Finding(subject, "problem", error.message, error.hint)
-        except TimeoutError:
-            text = f"no answer within {2 * _TIMEOUT_SECONDS:g} s"
-            yield Finding(subject, "problem", text, "its disk or server does not answer")
         except (OSError, ValueError, LookupError, ImportError, RuntimeError) as error:
             yield Finding(subject, "problem", f"the check failed: {error}")
 
@@ -234,17 +229,3 @@ def check_bucket(address: str) -> list[Finding]:
     text = f"{found}: {size(version.num_bytes)}, answers after {1e3 * latency:.0f} ms"
     hint = "use a bucket in a nearer region, or copy the data to a disk"
     return [_measured("bucket", text, is_poor=latency > _SLOW_LATENCY_SECONDS, hint=hint)]
-
-
-def _within_timeout(check: Callable[[], Iterable[Finding]]) -> list[Finding]:
-    """Returns the findings of a check, or raises its error; abandons a check that hangs and raises TimeoutError."""
-    future: Future[list[Finding]] = Future()
-
-    def call() -> None:
-        try:
-            future.set_result(list(check()))
-        except Exception as error:  # noqa: BLE001 - `result()` raises it again
-            future.set_exception(error)
-
-    threading.Thread(target=call, daemon=True).start()
-    return future.result(2 * _TIMEOUT_SECONDS)

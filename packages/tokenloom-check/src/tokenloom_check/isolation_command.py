@@ -15,7 +15,7 @@ from tokenloom.optional import require
 from tokenloom.run.run import Run
 from tokenloom.setting_types import Count, Number
 from tokenloom_check.isolation_report import QUESTIONS
-from tokenloom_check.resume_ranks import load_function
+from tokenloom_check.resume_readings import load_function
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,20 +11,24 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from tokenloom.errors import ConfigError, ConformanceError
 from tokenloom.setting_types import Count, Number
 from tokenloom_check.fingerprints import CutSamples
-from tokenloom_check.resume_ranks import Factory, Point, Reading, load_function, name_function
 from tokenloom_check.resume_readings import (
+    Factory,
     FactoryProcesses,
     GlobalBatch,
     InProcess,
+    Point,
     RankFailedError,
     RankHungError,
+    Reading,
     Runner,
     enough_batches,
+    load_function,
+    name_function,
     num_samples_of,
 )
 
@@ -259,8 +263,9 @@ class _Reference:
             return "the resumed loader returned no batches"
         readings = self.found.batches
         expected = len(enough_batches(readings, num_samples_of(batches[:begun])))
-        wanted, size = _counts([batches[begun]]), num_samples_of([batches[begun]])
-        known = [k for k in range(len(readings)) if wanted <= _counts(enough_batches(readings[k:], size))]
+        wanted = _places([batches[begun]]).keys()
+        following = [_places(enough_batches(readings[k:], len(wanted))) for k in range(len(readings))]
+        known = [k for k, places in enumerate(following) if wanted <= places.keys()]
         if expected in known:
             return None
         if not known and len(set(case.world_sizes)) > 1:
@@ -316,14 +321,18 @@ class _Place(NamedTuple):
     rank: int
 
 
-def _places(batches: Iterable[GlobalBatch]) -> Iterator[_Place]:
+_Places: TypeAlias = dict[tuple[str, int], _Place]
+"""The samples of a reading in order, by fingerprint and number of equal samples before."""
+
+
+def _places(batches: Iterable[GlobalBatch]) -> _Places:
+    found, counts = _Places(), Counter[str]()
     for number, batch in enumerate(batches):
         for rank, samples in enumerate(batch):
-            yield from (_Place(*sample, number, rank) for sample in samples)
-
-
-def _counts(batches: Iterable[GlobalBatch]) -> Counter[str]:
-    return Counter(place.fingerprint for place in _places(batches))
+            for fingerprint, words in samples:
+                found[fingerprint, counts[fingerprint]] = _Place(fingerprint, words, number, rank)
+                counts[fingerprint] += 1
+    return found
 
 
 def compare(
@@ -342,69 +351,45 @@ def compare(
     faults.
     """
     found = found if is_end else enough_batches(found, num_samples_of(expected))
-    wanted, given, beyond = _counts(expected), _counts(found), _counts(after)
-    missing, surplus = wanted - given, given - wanted
-    for one in surplus.keys() - wanted.keys():  # a sample read too early is no fault: the gap before it is
-        surplus[one] -= min(surplus[one], beyond[one])
-    surplus = +surplus
-    repeated = sum(count for one, count in surplus.items() if one in wanted)
-    kept, rest = _split(expected, wanted & given)
-    kept_found, more = _split(found, wanted & given)
-    moved = _moved(kept, kept_found, order)
+    wanted, given, beyond = _places(expected), _places(found), _places(after)
+    surplus = [place for key, place in given.items() if key not in wanted]
     faults = {
-        "repeated": [place for place in more if place.fingerprint in wanted],
-        "missing": rest,
-        "unknown": [place for place in more if place.fingerprint in surplus and place.fingerprint not in wanted],
-        "reordered": moved,
+        "repeated": [place for place in surplus if (place.fingerprint, 0) in wanted],
+        "missing": [place for key, place in wanted.items() if key not in given],
+        # a sample read too early is no fault: the gap before it is
+        "unknown": [given[key] for key in given if (key[0], 0) not in wanted and key not in beyond],
+        "reordered": _moved(wanted, given, order),
     }
     first = None
     if gravest := next((kind for kind, places in faults.items() if places), None):
         place = faults[gravest][0]
-        same = (other.batch for other in _places(expected) if other.fingerprint == place.fingerprint)
-        first = FirstDifference(kind=gravest, expected_batch=next(same, None), **place._asdict())
-    return Differences(
-        num_samples=num_samples_of(expected),
-        repeated=repeated,
-        missing=missing.total(),
-        unknown=surplus.total() - repeated,
-        reordered=len(moved),
-        first=first,
-    )
+        same = wanted.get((place.fingerprint, 0))
+        first = FirstDifference(kind=gravest, expected_batch=same.batch if same else None, **place._asdict())
+    counts = {kind: len(places) for kind, places in faults.items()}
+    return Differences(num_samples=len(wanted), first=first, **counts)
 
 
-def _split(batches: Sequence[GlobalBatch], common: Counter[str]) -> tuple[list[_Place], list[_Place]]:
-    """Returns the places of `common` samples (the first places if samples are equal), and all other places."""
-    left = Counter(common)
-    kept: list[_Place] = []
-    others: list[_Place] = []
-    for place in _places(batches):
-        (kept if left[place.fingerprint] > 0 else others).append(place)
-        left[place.fingerprint] -= 1
-    return kept, others
-
-
-def _moved(expected: list[_Place], found: list[_Place], order: str) -> list[_Place]:
-    """Returns the samples of `found` that violate the order of `expected`; both contain the same samples."""
+def _moved(wanted: _Places, given: _Places, order: str) -> list[_Place]:
+    """Returns the samples of both readings that `given` has at a place that the order does not allow."""
+    before = {key: place for key, place in wanted.items() if key in given}
+    now = {key: place for key, place in given.items() if key in wanted}
     if order == "any":
         return []
     if order == "strict":
-        return [there for here, there in zip(expected, found, strict=True) if here.fingerprint != there.fingerprint]
-    ranges: dict[str, list[range]] = {}
-    for here, inside in zip(expected, _ranges(expected), strict=True):
-        ranges.setdefault(here.fingerprint, []).append(inside)
-    moved = []
-    for there, inside in zip(found, _ranges(found), strict=True):
-        other = ranges[there.fingerprint].pop(0)
-        if inside.start >= other.stop or other.start >= inside.stop:
-            moved.append(there)
-    return moved
+        return [now[key] for key, other in zip(now, before, strict=True) if key[0] != other[0]]
+    ranges, others = _ranges(now), _ranges(before)
+    return [
+        place
+        for key, place in now.items()
+        if ranges[key].start >= others[key].stop or others[key].start >= ranges[key].stop
+    ]
 
 
-def _ranges(places: list[_Place]) -> Iterator[range]:
-    """Yields, for each sample, the range of sample indices that its batch covers."""
-    sizes = Counter(place.batch for place in places)  # ascending, like places
+def _ranges(places: _Places) -> dict[tuple[str, int], range]:
+    """Returns, for each sample, the range of sample indices that its batch covers."""
+    sizes = Counter(place.batch for place in places.values())  # ascending, like places
     ends = dict(zip(sizes, accumulate(sizes.values()), strict=True))
-    return (range(ends[place.batch] - sizes[place.batch], ends[place.batch]) for place in places)
+    return {key: range(ends[place.batch] - sizes[place.batch], ends[place.batch]) for key, place in places.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,7 @@ from tokenloom.cli.options import JsonOption, Written, count, refuse_usage
 from tokenloom.cli.output import Answer, say
 from tokenloom.errors import ConformanceError
 from tokenloom_check.resume import ORDERS, ResumeSettings, verify_resume
-from tokenloom_check.resume_ranks import is_function_name
-from tokenloom_check.resume_readings import FactoryProcesses, Program, Runner
+from tokenloom_check.resume_readings import FactoryProcesses, Program, Runner, is_function_name
 
 
 def _world_sizes(text: str) -> tuple[tuple[int, int], ...]:
