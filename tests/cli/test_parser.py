@@ -101,7 +101,7 @@ MISTAKES = [
     ("run id", "run.toml and more", "unexpected `and`, `more`", ""),
     ("plan", f"{PAIR} --train-samples 1e6", "`--train-samples`: '1e6' is not an integer", ""),
     ("plan", f"{PAIR} --data-args-path x", "`--data-args-path`: cannot be combined with `--data-path`", ""),
-    ("pack-report", "--max-seqlen-per-dp-cp-rank 4 --dp-size 1", "give either PREFIX or --lengths", ""),
+    ("pack-report", "--max-seqlen-per-dp-cp-rank 4 --dp-size 1", "missing: PREFIX", ""),
     (
         *("prepare-cache", f"{PAIR} --tokenizer byte --path-to-cache cache --sft --dataset bert"),
         *("`--dataset`: cannot be combined with `--sft`", ""),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 from tests.support import write_corpus
 
 from tokenloom import cli
@@ -32,16 +31,16 @@ def test_lengths_of_an_index(capsys, tmp_path):
     assert rows["lower"] == ["bound", "2", "1.000", "1.000"]
 
 
-def test_lengths_of_files_as_json(capsys, tmp_path):
-    (tmp_path / "lengths.txt").write_text("3\n8\n3\n2\n8\n1\n4\n3\n")
-    np.save(tmp_path / "lengths.npy", np.array([3, 8, 3, 2, 8, 1, 4, 3], dtype=np.int32))
-    expected = pack_report([3, 8, 3, 2, 8, 1, 4, 3], max_seqlen_per_dp_cp_rank=8, dp_size=2)
-    for name in ("lengths.txt", "lengths.npy"):
-        sizes = ("--max-seqlen-per-dp-cp-rank", 8, "--dp-size", 2)
-        status, out, _ = run(capsys, "--lengths", tmp_path / name, *sizes, "--json")
-        found = json.loads(out)
-        assert (status, found["num_subsamples"], found["num_tokens"]) == (0, 8, 32)
-        assert found["length_percentiles"][::4] == [[0, 1], [50, 3], [100, 8]]
-        assert found["rows"][0]["imbalance_percentiles"][-1] == [100, expected.rows[0].worst_imbalance]
-        assert "step_imbalance" not in out
-        assert [row["relative_time"] for row in found["rows"]] == [row.relative_time for row in expected.rows]
+def test_json_and_a_drawn_batch(capsys, tmp_path):
+    lengths = [3, 8, 3, 2, 8, 1, 4, 3]
+    sizes = ("--max-seqlen-per-dp-cp-rank", 8, "--dp-size", 2, "--json")
+    prefix = write_corpus(tmp_path / "corpus", [[1] * length for length in lengths])
+    expected = pack_report(lengths, max_seqlen_per_dp_cp_rank=8, dp_size=2)
+    status, out, _ = run(capsys, prefix, *sizes)
+    found = json.loads(out)
+    assert (status, found["num_subsamples"], found["num_tokens"]) == (0, 8, 32)
+    assert found["length_percentiles"][::4] == [[0, 1], [50, 3], [100, 8]]
+    assert found["rows"][0]["imbalance_percentiles"][-1] == [100, expected.rows[0].worst_imbalance]
+    assert "step_imbalance" not in out
+    assert [row["relative_time"] for row in found["rows"]] == [row.relative_time for row in expected.rows]
+    assert json.loads(run(capsys, prefix, *sizes, "--global-batch-size", 4)[1])["num_subsamples"] == 4

@@ -1,17 +1,14 @@
-"""`tokenloom pack-report`: fill, padding and load imbalance of packing plans, for a distribution of lengths."""
+"""`tokenloom pack-report`: fill, padding and load imbalance of packing plans of the sequences of a pair."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tokenloom.cli.options import JsonOption, Written, arguments_of, refuse, refuse_usage
+from tokenloom.cli.options import JsonOption, Written, arguments_of, refuse
 from tokenloom.cli.output import Answer, facts_lines
-from tokenloom.errors import InputError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.packing.cost import PolynomialCost
 from tokenloom.packing.schedulers import scheduler_map
@@ -25,11 +22,10 @@ _PLANS = Written(metavar="NAME", choices=_SCHEDULERS, help=f"schedulers to compa
 @dataclass(frozen=True, kw_only=True)
 class Options(JsonOption):
     """Compare plans of one global batch: without packing, packed in input order as in Megatron, and balanced by cost.
-    Lengths come from a pair or a file; empty sequences are ignored.
+    Empty sequences are ignored.
 
     Attributes:
         prefix: path of a pair without .bin or .idx.
-        lengths: a text file with one length per line, or a .npy file.
         max_seqlen_per_dp_cp_rank: maximum tokens per rank in a microbatch.
         dp_size: number of data-parallel groups.
         cp_size: ranks in each group.
@@ -41,8 +37,7 @@ class Options(JsonOption):
             imbalance_percentiles of microbatches.
     """
 
-    prefix: Annotated[str | None, Written(is_positional=True)] = None
-    lengths: Annotated[str | None, Written(metavar="FILE")] = None
+    prefix: Annotated[str, Written(is_positional=True)]
     max_seqlen_per_dp_cp_rank: Count
     dp_size: Count
     cp_size: Count = 1
@@ -52,30 +47,15 @@ class Options(JsonOption):
     schedulers: Annotated[tuple[str, ...], _PLANS] = ("dp_balanced", "cost_balanced")
     cost_model: Annotated[PolynomialCost, Written(without=("communication",))] = field(default_factory=PolynomialCost)
 
-    def __post_init__(self) -> None:
-        if (self.prefix is None) == (self.lengths is None):
-            refuse_usage("give either PREFIX or --lengths")
-
 
 def run(options: Options) -> Answer:
-    lengths = _lengths(options)
-    lengths, size = lengths[lengths != 0], options.global_batch_size
+    pair, size = IndexedDataset(options.prefix), options.global_batch_size
+    if pair.index.has_modes:
+        refuse(f"`{pair.path_prefix}` has images, whose lengths are not in tokens")
+    lengths = pair.sequence_lengths[pair.sequence_lengths != 0]
     if size is not None and size > len(lengths):
         refuse(f"--global-batch-size must be at most {len(lengths)}, the number of non-empty sequences, got {size}")
     if size is not None and size < len(lengths):
         lengths = np.random.default_rng(options.seed).permutation(lengths)[:size]
     report = pack_report(**arguments_of(options, pack_report, lengths=lengths))
     return Answer(report.as_json(), facts_lines("packs", report.facts()))
-
-
-def _lengths(options: Options) -> NDArray[np.int64]:
-    if options.prefix is not None:
-        pair = IndexedDataset(options.prefix)
-        if pair.index.has_modes:
-            refuse(f"`{pair.path_prefix}` has images, whose lengths are not in tokens")
-        return np.asarray(pair.sequence_lengths, dtype=np.int64)
-    path = Path(options.lengths or "")
-    try:
-        return np.array(np.load(path) if path.suffix == ".npy" else path.read_text().split(), dtype=np.int64)
-    except (OSError, ValueError, OverflowError) as error:
-        raise InputError(f"`{path}`: expected one length per line: {error}") from error
