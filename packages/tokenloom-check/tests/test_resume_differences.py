@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenloom_check.fingerprints import Sample
-from tokenloom_check.resume import compare
+from tokenloom_check.verify_resume import compare
 
 
 def reading(text):

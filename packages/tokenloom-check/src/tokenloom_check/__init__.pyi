@@ -8,10 +8,10 @@ from .packing import pack_report as pack_report
 from .packing import rank_costs as rank_costs
 from .recording import record_batch as record_batch
 from .recording import record_checkpoint as record_checkpoint
-from .resume import ResumeCase as ResumeCase
-from .resume import ResumeReport as ResumeReport
-from .resume import ResumeSettings as ResumeSettings
-from .resume import check_resume as check_resume
 from .shuffling import ShuffleMeasure as ShuffleMeasure
 from .shuffling import ShuffleQuality as ShuffleQuality
 from .shuffling import shuffle_quality as shuffle_quality
+from .verify_resume import ResumeCase as ResumeCase
+from .verify_resume import ResumeReport as ResumeReport
+from .verify_resume import ResumeSettings as ResumeSettings
+from .verify_resume import check_resume as check_resume

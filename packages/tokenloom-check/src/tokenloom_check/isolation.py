@@ -107,12 +107,9 @@ class _PackedBatch:
         self.tokens = next((name for name in _TOKENS if _is_tensor(self.batch.get(name))), "")
         tokens = self.batch.get(self.tokens)
         if tokens is None or tokens.is_floating_point() or tokens.ndim not in (1, 2) or not tokens.numel():
-            described = ", ".join(f"{name} {_words(value)}" for name, value in self.batch.items())
-            needed = "integer `tokens` or `input_ids` [rows, positions] or [positions]"
-            _refuse(
-                f"the batch needs {needed}, got {described}",
-                "rename the array of token ids; embeddings are not supported",
-            )
+            found = ", ".join(f"{name} {_words(value)}" for name, value in self.batch.items())
+            message = f"the batch needs integer `tokens` or `input_ids` [rows, positions] or [positions], got {found}"
+            _refuse(message, "rename the array of token ids; embeddings are not supported")
         given = dict(documents) if isinstance(documents, Mapping) else {self.tokens: documents}
         own, self.source = given.pop(self.tokens, None), "documents="
         if own is None:

@@ -77,15 +77,9 @@ class Factory:
     """A function that makes the loader of a rank, with the functions for its state and samples; see `check_resume`."""
 
     def __init__(
-        self,
-        make: Callable[..., Any],
-        *,
-        state_of: Callable[[Any, int], Any] | None = None,
-        samples: CutSamples = "auto",
+        self, make: Callable[..., Any], *, state_of: Callable[[Any, int], Any] | None, samples: CutSamples
     ) -> None:
-        self._make = make
-        self._state_of = state_of
-        self.cutter: SampleCutter = SampleCutter(samples)
+        self._make, self._state_of, self.cutter = make, state_of, SampleCutter(samples)
         parameters = inspect.signature(make).parameters
         takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
         self._taken = {name for name in _ARGUMENTS if takes_all or name in parameters}
@@ -105,12 +99,8 @@ class Factory:
             return None
         if self._state_of is not None:
             return self._state_of(loader, num_batches)
-        if hasattr(loader, "state_dict"):
-            return loader.state_dict()
-        if self._taken & _COUNTS:
-            return None
-        message = f"the factory takes `state`, but its loader, a {type(loader).__name__}, has no `state_dict`"
-        raise ConfigError(message, hint="pass a function `state_of(loader, num_batches)`, or take `consumed` instead")
+        is_counted = self._taken & _COUNTS and not hasattr(loader, "state_dict")
+        return None if is_counted else loader.state_dict()
 
 
 def is_function_name(text: str) -> bool:
@@ -397,15 +387,11 @@ class _RankProcess(RankEvents):
 
 def _end_of_log(path: str) -> str | None:
     """Returns the last lines of a log; if it ends with the traceback of a hanging rank, its innermost calls."""
-    with suppress(FileNotFoundError):
-        text = Path(path).read_text(errors="replace").rstrip()
-        _, is_hanging, calls = text.rpartition("(most recent call first):\n")
-        if is_hanging:
-            own = os.path.dirname(__file__)
-            frames = [line.strip() for line in calls.splitlines() if line.startswith('  File "/') and own not in line]
-            return "\n".join(frames[:_MAX_FRAMES])
-        return "\n".join(text.splitlines()[-_MAX_LOG_LINES:]) or None
-    return None
+    text = Path(path).read_text(errors="replace") if os.path.exists(path) else ""
+    _, is_hanging, calls = text.rpartition("(most recent call first):\n")
+    own = os.path.dirname(__file__)
+    frames = [line.strip() for line in calls.splitlines() if line.startswith('  File "/') and own not in line]
+    return "\n".join(frames[:_MAX_FRAMES] if is_hanging else text.rstrip().splitlines()[-_MAX_LOG_LINES:]) or None
 
 
 class Processes(ABC):
@@ -494,11 +480,14 @@ class FactoryProcesses(Processes):
         return int(answer)
 
 
-def serve(descriptor: str, name: str, state_of: str, samples: str, timeout: str) -> None:
-    """Imports a factory, and forks a rank for every request (reading, rank, path, variables) of the client.
+Request: TypeAlias = tuple[Reading, int, str, dict[str, str]]
+"""The reading, the rank, its path and its environment variables; see `_RankProcess`."""
 
-    A rank answers with its process id, then writes its events to `path`.events and its output to `path`.log. An error
-    of the functions is the answer to the first request.
+
+def serve(descriptor: str, name: str, state_of: str, samples: str, timeout: str) -> None:
+    """Imports a factory, and forks a rank for every `Request` of the client.
+
+    A rank answers with its process id. An error of the functions is the answer to the first request.
     """
     client = Connection(int(descriptor))
     try:
@@ -512,29 +501,20 @@ def serve(descriptor: str, name: str, state_of: str, samples: str, timeout: str)
         raise
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ranks are not waited for
     gc.freeze()
-    server = os.getpid()
     with suppress(EOFError):  # the client ended
         while True:
             request = client.recv()
             if os.fork() == 0:
                 try:
-                    _run(factory, client, *request, timeout=float(timeout), server=server)
+                    _run(factory, client, request, float(timeout))
                 finally:
                     os._exit(1)
 
 
-def _run(
-    factory: Factory,
-    client: Connection,
-    reading: Reading,
-    rank: int,
-    path: str,
-    variables: dict[str, str],
-    *,
-    timeout: float,
-    server: int,
-) -> None:
+def _run(factory: Factory, client: Connection, request: Request, timeout: float) -> None:
     """Reads one rank, records its events, then waits to be killed."""
+    reading, rank, path, variables = request
+    server = os.getppid()
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     log = os.open(f"{path}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -67,25 +67,25 @@ class ShuffleQuality:
     @property
     def verdict(self) -> str:
         """Returns a summary in a few words."""
+        correlation = self.rank_correlation.value
         if self.num_neighbours < FEWEST:
             return "too few items for a verdict"
         if self.is_uniform:
             return "as good as uniform"
-        in_order = "" if abs(self.rank_correlation.value) < 0.9 else ", in the order of the data"
-        if self.rank_correlation.value < -0.9:
-            in_order = ", in reverse order"
+        if self.adjacent > 0.5 and abs(correlation) >= 0.9:
+            return "not shuffled" if correlation > 0 else "not shuffled, but reversed"
         if self.adjacent > 0.5:
-            if in_order:
-                return "not shuffled" if self.rank_correlation.value > 0 else "not shuffled, but reversed"
             length = 1 / max(1 - self.adjacent, 1 / self.num_neighbours)
             return f"runs of about {_about(length)} items in the order of the data"
         if self.median_distance <= _MAX_BLOCK_DISTANCE * self.num_items:
+            in_order = ", in the order of the data" if correlation >= 0.9 else ""
+            in_order = ", in reverse order" if correlation <= -0.9 else in_order
             return f"shuffled within blocks of about {_about(self.median_distance / _MEDIAN)}{in_order}"
         if self.scale:
             expected = f"{100 * self.within_expected:.2g}%"
             return f"{self.within:.1%} of neighbours are within {self.scale:,} items in the data, instead of {expected}"
         if abs(self.rank_correlation.z_score) > _DEVIATIONS:
-            return f"correlated with the order of the data: rank correlation {self.rank_correlation.value:.2f}"
+            return f"correlated with the order of the data: rank correlation {correlation:.2f}"
         return f"neighbours are {'farther apart' if self.distance.z_score > 0 else 'closer'} than by chance"
 
 
@@ -109,12 +109,14 @@ def shuffle_quality(
             and so on. Items at consecutive positions are neighbours.
 
     Raises:
-        ConfigError: an item is out of range, or positions do not ascend.
+        ConfigError: an item is out of range.
     """
     given = np.asarray(items, dtype=np.int64)
     count = len(given) if num_items is None else num_items
     places = np.arange(len(given), dtype=np.int64) if positions is None else np.asarray(positions, dtype=np.int64)
-    _check(given, count, places)
+    if len(given) and not 0 <= int(given.min()) <= int(given.max()) < count:
+        wrong = given[(given < 0) | (given >= count)][0]
+        raise ConfigError(f"item {wrong} out of range: there are {count} items")
     together = np.diff(places) == 1
     distances = np.abs(np.diff(given))[together]
     pairs = len(distances)
@@ -134,15 +136,6 @@ def shuffle_quality(
         within_expected=_expected_within(scale, count),
         median_distance=float(np.median(distances)) if pairs else 0.0,
     )
-
-
-def _check(items: Int64s, num_items: int, positions: Int64s) -> None:
-    if len(items) and not 0 <= int(items.min()) <= int(items.max()) < num_items:
-        wrong = items[(items < 0) | (items >= num_items)][0]
-        raise ConfigError(f"item {wrong} out of range: there are {num_items} items")
-    if len(positions) != len(items) or (np.diff(positions) <= 0).any():
-        message = f"`positions` must be {len(items)} ascending integers, one per item, got {positions.tolist()[:5]}"
-        raise ConfigError(message)
 
 
 def _correlation(items: Int64s) -> float:
@@ -173,15 +166,11 @@ def _mean_distance(total: int, pairs: int, chained: int, n: int) -> ShuffleMeasu
 
 def _scale(distances: Int64s, num_items: int) -> tuple[int, float]:
     """Returns the distance, a power of two, within which unexpectedly many neighbours are, and their share."""
-    best, found = _SURPRISE, (0, 0.0)
-    scale = 1
+    best, found, scale = _SURPRISE, (0, 0.0), 1
     while len(distances) and scale < num_items // 2:
-        expected = _expected_within(scale, num_items)
-        share = float(np.count_nonzero(distances <= scale)) / len(distances)
-        if share > expected:
-            surprise = len(distances) * _divergence(share, expected)
-            if surprise > best:
-                best, found = surprise, (scale, share)
+        expected, share = _expected_within(scale, num_items), float(np.mean(distances <= scale))
+        if share > expected and len(distances) * _divergence(share, expected) > best:
+            best, found = len(distances) * _divergence(share, expected), (scale, share)
         scale *= 2
     return found
 
