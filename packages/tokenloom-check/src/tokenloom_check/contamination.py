@@ -135,16 +135,15 @@ class NgramIndex:
         `begins_inside` or `ends_inside`, the first or last document is cut off, and a word at the cut is ignored.
         Raises IndexError for a token that is not in `table`.
         """
-        found, wanted, stretches = [], np.arange(len(ends)), list[bytes]()
+        found, wanted, stretches = [np.empty((0, 5), dtype=np.int64)], np.arange(len(ends)), list[bytes]()
         while len(wanted):
-            words = [self._normalise(each) for each in stretches]
+            words = list(map(self._normalise, stretches))
             hits, wanted, unknown = self._native.search(
                 tokens, ends, begins_inside, ends_inside, wanted, table.content, table.offsets, stretches, words
             )
             found.append(hits.reshape(-1, 5))
             stretches = list(dict.fromkeys(unknown))
-        joined: Int64s = np.concatenate([np.empty((0, 5), dtype=np.int64), *found])
-        return joined
+        return np.concatenate(found)
 
 
 def words_of(text: str) -> list[str]:
@@ -331,10 +330,9 @@ class Passages(NamedTuple):
 
     def longest(self) -> Int64s:
         """Returns the indices of the longest passage of each (item, document): int64[count], sorted like passages."""
-        order = np.lexsort((-self.num_grams, self.documents, self.sources, self.items))
+        order = np.argsort(-self.num_grams, kind="stable")
         keys = np.stack([self.items, self.sources, self.documents])[:, order]
-        is_first = np.concatenate([[True], (np.diff(keys, axis=1) != 0).any(axis=0)])[: len(order)]
-        longest: Int64s = order[is_first]
+        longest: Int64s = order[np.unique(keys, axis=1, return_index=True)[1]]
         return longest
 
 
@@ -502,16 +500,13 @@ def _search(index: NgramIndex, table: TokenBytes | None, tokenizer: TextTokenize
     source, first, pair, span = block
     tokens = span.tokens_of(pair)
     ends = np.cumsum(span.lengths)
-    last = int(span.starts[-1] + span.lengths[-1])
-    inside = {
-        "begins_inside": bool(span.starts[0]),
-        "ends_inside": last < int(pair.sequence_lengths[int(span.rows[-1])]),
-    }
+    is_cut = bool(span.starts[-1] + span.lengths[-1] < pair.sequence_lengths[int(span.rows[-1])])
+    inside = {"begins_inside": bool(span.starts[0]), "ends_inside": is_cut}
     try:
-        if table is not None:
-            hits = index.search(tokens.astype(np.uint32), ends, table, **inside)
-        else:
+        if table is None:
             hits = _search_decoded(index, np.split(tokens, ends[:-1]), tokenizer, inside)
+        else:
+            hits = index.search(tokens.astype(np.uint32), ends, table, **inside)
     except IndexError as error:
         message = f"`{pair.path_prefix}` has {error}, but `{tokenizer.path}` has {tokenizer.vocab_size:,} tokens"
         raise ConfigError(message, hint="pass the tokenizer of the data with --tokenizer") from error
