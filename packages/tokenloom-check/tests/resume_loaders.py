@@ -1,4 +1,4 @@
-"""Loaders without a library, correct and broken."""
+"""Loaders without a library, correct and broken; the classes are factories, too."""
 
 from __future__ import annotations
 
@@ -11,86 +11,78 @@ import time
 class Counting:
     """A loader of shuffled numbers whose state is a position: any number of ranks may go on from it."""
 
-    def __init__(self, rank, world_size, start=0, *, num_samples=400, size=4, seed=1):
-        self.place, self.step, self.size = size * rank, size * world_size, size
-        self.position = start
-        self.order = list(range(num_samples))
-        random.Random(seed).shuffle(self.order)
+    num_samples, seed = 400, 1
+
+    def __init__(self, rank, world_size, state=None):
+        self.place, self.step = 4 * rank, 4 * world_size
+        self.position = state["position"] if state else 0
+        self.order = list(range(self.num_samples))
+        random.Random(self.seed).shuffle(self.order)
 
     def __iter__(self):
         while self.position + self.step <= len(self.order):
             first = self.position + self.place
             self.position += self.step
-            yield {"number": self.order[first : first + self.size]}
+            yield {"number": self.order[first : first + 4]}
         self.position = 0
 
     def state_dict(self):
         return {"position": self.position}
 
 
-def start_of(state):
-    return state["position"] if state else 0
-
-
-def counting(rank, world_size, state):
-    return Counting(rank, world_size, start_of(state))
-
-
 def by_count(rank, world_size, consumed):
-    return Counting(rank, world_size, consumed)
+    return Counting(rank, world_size, {"position": consumed})
 
 
-def factory(name, kind, **settings):
-    def make(rank, world_size, state):
-        return kind(rank, world_size, start_of(state), **settings)
-
-    make.__name__ = name
-    return make
+class Short(Counting):
+    num_samples = 40
 
 
-short = factory("short", Counting, num_samples=40)
-shuffles_anew = factory("shuffles_anew", Counting, seed=None)
-gives_nothing = factory("gives_nothing", Counting, num_samples=0)
+class ShufflesAnew(Counting):
+    seed = None
 
 
-class Ahead(Counting):
+class GivesNothing(Counting):
+    num_samples = 0
+
+
+class ForgetsReadAhead(Counting):
     def state_dict(self):
         return {"position": self.position + 2 * self.step}
 
 
-class Behind(Counting):
+class RepeatsABatch(Counting):
     def state_dict(self):
         return {"position": max(self.position - self.step, 0)}
-
-
-forgets_read_ahead, repeats_a_batch = factory("forgets_read_ahead", Ahead), factory("repeats_a_batch", Behind)
 
 
 def ignores_its_state(rank, world_size, state):
     return Counting(rank, world_size)
 
 
-def loses_its_seed(rank, world_size, state):
-    return Counting(rank, world_size, start_of(state), seed=2 if state else 1)
+class LosesItsSeed(Counting):
+    def __init__(self, rank, world_size, state):
+        self.seed = 2 if state else 1
+        super().__init__(rank, world_size, state)
 
 
 def counts_by_rank(rank, world_size, num_batches):
-    return Counting(rank, world_size, num_batches * 4 * world_size)
+    return Counting(rank, world_size, {"position": num_batches * 4 * world_size})
 
 
 def turns_batches_round(rank, world_size, state):
-    loader = Counting(rank, world_size, start_of(state))
+    loader = Counting(rank, world_size, state)
     if state:
         loader.order[8:16], loader.order[16:24] = loader.order[16:24], loader.order[8:16]
     return loader
 
 
-class Alias(Counting):
+class SharesItsState(Counting):
     """Returns its state without a copy, and keeps the given one without a copy."""
 
     def __init__(self, rank, world_size, state):
-        super().__init__(rank, world_size)
         self.state = {"position": 0} if state is None else state
+        super().__init__(rank, world_size, self.state)
 
     @property
     def position(self):
@@ -98,31 +90,22 @@ class Alias(Counting):
 
     @position.setter
     def position(self, position):
-        if hasattr(self, "state"):
-            self.state["position"] = position
+        self.state["position"] = position
 
     def state_dict(self):
         return self.state
 
 
-def shares_its_state(rank, world_size, state):
-    return Alias(rank, world_size, state)
-
-
-class Copies(Alias):
+class KeepsTheGivenState(SharesItsState):
     def state_dict(self):
         return dict(self.state)
 
 
-def keeps_the_state_it_is_given(rank, world_size, state):
-    return Copies(rank, world_size, state)
-
-
-class Goes(Counting):
+class RepeatsEpochs(Short):
     """Repeats the first epoch when it is resumed at its end."""
 
     def __init__(self, rank, world_size, state):
-        super().__init__(rank, world_size, start_of(state), num_samples=40)
+        super().__init__(rank, world_size, state)
         self.epoch = state["epoch"] if state else 0
 
     def __iter__(self):
@@ -134,24 +117,21 @@ class Goes(Counting):
         return {"position": self.position % 40, "epoch": self.epoch}
 
 
-def repeats_epochs(rank, world_size, state):
-    return Goes(rank, world_size, state)
+class GoesOnBeyondTheEnd(Short):
+    def __init__(self, rank, world_size, state):
+        super().__init__(rank, world_size, state)
+        self.is_endless = state is not None
 
-
-class Endless(Counting):
     def __iter__(self):
-        while True:
+        yield from super().__iter__()
+        while self.is_endless:
             yield from super().__iter__()
-
-
-def goes_on_beyond_the_end(rank, world_size, state):
-    return (Endless if state else Counting)(rank, world_size, start_of(state), num_samples=40)
 
 
 def raises(rank, world_size, state):
     if state and rank == 1:
         raise OSError("no such bucket")
-    return Counting(rank, world_size, start_of(state))
+    return Counting(rank, world_size, state)
 
 
 def always_raises(rank, world_size, state):
@@ -160,16 +140,14 @@ def always_raises(rank, world_size, state):
 
 def hangs(rank, world_size, state):
     if state and rank == 1:
-        print("hangs", flush=True)
         time.sleep(1000)
-    return Counting(rank, world_size, start_of(state))
+    return Counting(rank, world_size, state)
 
 
 def dies(rank, world_size, state):
     if state and rank == 0:
-        print("out of memory", flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
-    return Counting(rank, world_size, start_of(state))
+    return Counting(rank, world_size, state)
 
 
 def gives_objects(rank, world_size, state):
