@@ -68,13 +68,10 @@ def documents_of(cu_seqlens, length):
     return torch.searchsorted(cu_seqlens.long().contiguous(), positions, right=True)
 
 
-def document_mask(documents, *, window=None):
+def document_mask(documents, *, window=LENGTH):
     """Returns bool[rows, 1, length, length], True where a position may attend to another one."""
-    length = documents.shape[1]
-    causal = torch.ones(length, length, dtype=torch.bool).tril()
-    if window is not None:
-        causal &= ~torch.ones(length, length, dtype=torch.bool).tril(-window)
-    return (causal & (documents[:, :, None] == documents[:, None, :]))[:, None]
+    causal = torch.ones(documents.shape[1], documents.shape[1], dtype=torch.bool).tril()
+    return (causal & ~causal.tril(-window) & (documents[:, :, None] == documents[:, None, :]))[:, None]
 
 
 class Attention(nn.Module):
@@ -168,13 +165,16 @@ class Model(nn.Module):
             hidden = block(hidden, *given)
         return self.head(hidden)
 
+    def masked(self, tokens, position_ids, cu_seqlens, **settings):
+        mask = document_mask(documents_of(cu_seqlens, tokens.shape[1]), **settings)
+        return self.run(self.embed(tokens) + self.positions(position_ids), mask)
+
 
 class BlockMask(Model):
     """Dense causal attention with a block mask."""
 
     def forward(self, tokens, position_ids, cu_seqlens):
-        mask = document_mask(documents_of(cu_seqlens, tokens.shape[1]))
-        return self.run(self.embed(tokens) + self.positions(position_ids), mask)
+        return self.masked(tokens, position_ids, cu_seqlens)
 
 
 class VarlenAttention(Attention):
@@ -199,8 +199,7 @@ class SlidingWindow(Model):
     """Attention to the last three tokens of the document."""
 
     def forward(self, tokens, position_ids, cu_seqlens):
-        mask = document_mask(documents_of(cu_seqlens, tokens.shape[1]), window=3)
-        return self.run(self.embed(tokens) + self.positions(position_ids), mask)
+        return self.masked(tokens, position_ids, cu_seqlens, window=3)
 
 
 class MambaWithResets(Model):
@@ -259,9 +258,7 @@ class PositionsGoOn(Model):
     """Positions are counted over the whole row: huggingface/nanoVLM#201."""
 
     def forward(self, tokens, cu_seqlens):
-        positions = torch.arange(tokens.shape[1]).expand_as(tokens)
-        mask = document_mask(documents_of(cu_seqlens, tokens.shape[1]))
-        return self.run(self.embed(tokens) + self.positions(positions), mask)
+        return self.masked(tokens, torch.arange(tokens.shape[1]).expand_as(tokens), cu_seqlens)
 
 
 class ConvGoesOn(nn.Module):

@@ -35,12 +35,7 @@ BYTES = load_tokenizer("byte")
 
 
 def write_pair(prefix, texts, tokenizer=BYTES):
-    with IndexedDatasetBuilder(f"{prefix}.bin", dtype=np.int32) as builder:
-        for text in texts:
-            ids = tokenizer.tokenize(text)
-            builder.add_document(ids, [len(ids)])
-        builder.finalize(f"{prefix}.idx")
-    return str(prefix)
+    return write_corpus(prefix, [tokenizer.tokenize(text) for text in texts])
 
 
 def write_items(path, items, field="text"):
@@ -97,12 +92,8 @@ def test_other_texts_are_not_found(tmp_path):
 
 def test_text_without_spaces_is_searched_by_characters(tmp_path):
     item = "今天的天气非常好\uff0c我们一起去公园散步吧。"
-    documents = [
-        f"前面{item}后面",
-        item.replace("\uff0c", " ").replace("。", ""),
-        item[:12],
-        item.replace("我们", "他们"),
-    ]
+    plain = item.replace("\uff0c", " ").replace("。", "")
+    documents = [f"前面{item}后面", plain, item[:12], item.replace("我们", "他们")]
     found = search(tmp_path, [item, "ภาษาไทยไม่มีช่องว่าง"], [*documents, "ภาษาไทยไม่มีช่องว่างระหว่างคำ"])
     assert pairs_of(found) == [(0, 0), (0, 1), (1, 4)]
 
@@ -219,11 +210,10 @@ def test_tokens_of_another_tokenizer_are_refused(tmp_path):
 def naive_words(text: str) -> list[str]:
     """An independent definition of words, on the whole text."""
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    shown = [
-        letter for letter in folded if unicodedata.category(letter) != "Cf" and letter not in "'\u2018\u2019\u02bc"
-    ]
     spaced = " "
-    for letter in shown:
+    for letter in folded:
+        if unicodedata.category(letter) == "Cf" or letter in "'\u2018\u2019\u02bc":
+            continue
         is_mark = unicodedata.category(letter)[0] == "M"
         if not letter.isalnum() and not is_mark:
             spaced += " "
@@ -532,16 +522,13 @@ def test_one_of_several_processes_masks_the_data(capsys, folder):
     assert weights_of(folder / "code").all()
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
+def test_wrong_usage_exits_with_2(capsys, folder):
+    for words, message in (
         (("--tokenizer", "byte"), "give either --data or --run"),
         (("--data", "F/web", "--words", 7), "--words must be in [8, 50], got 7"),
         (("--data", "F/web", "--deny", "x"), "--deny and --save-interval need --run"),
-    ],
-)
-def test_wrong_usage_exits_with_2(capsys, folder, words, message):
-    with pytest.raises(SystemExit) as stopped:
-        run(capsys, folder, "F/exam.jsonl", *words)
-    assert stopped.value.code == 2
-    assert message in capsys.readouterr().err
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            run(capsys, folder, "F/exam.jsonl", *words)
+        assert stopped.value.code == 2
+        assert message in capsys.readouterr().err

@@ -106,69 +106,44 @@ READ_AHEAD = (
     "of 32 samples, 8 missing resumed at batch 5 instead of 3: the state counts batches that were not returned yet, "
     "such as prefetched ones first missing: batch 3, rank 0 of the uninterrupted reading"
 )
+TURNED = ["of 32 samples, 16 in another order", "first reordered: batch 2, rank 0, expected in batch 4"]
+RESCALED = ["resumed 2:2 3 0 0 0 0", "resumed 2:3 3 0 12 0 0", "world size 2:3, killed after 3"]
 COPY = "the state changed while the loader continued: `state_dict` must return a copy"
-RAISED = "rank 1 raised OSError: no such bucket, in resume_loaders.py:"
+FAULTS = [
+    (loaders.ForgetsReadAhead, AT_3, ["resumed 1:1 3 0 8 0 0", READ_AHEAD]),
+    (loaders.RepeatsABatch, AT_3, ["resumed 1:1 3 4 4 0 0", "batch 2 instead of 3: the state is from an earlier"]),
+    (loaders.ignores_its_state, AT_3, ["batch 0 instead of 3: the loader ignores its state or `consumed`"]),
+    (loaders.LosesItsSeed, AT_3, ["is not in the uninterrupted reading: the shuffle differs"]),
+    (loaders.counts_by_rank, {"world_sizes": [(2, 2), (2, 3)]} | AT_3, RESCALED),
+    (loaders.SharesItsState, {}, ["resumed 1:1 7 0 0 0 0", COPY]),
+    (loaders.KeepsTheGivenState, {}, ["the first loader changed the state it resumed from: "]),
+    (loaders.turns_batches_round, {"kill_at": [1]} | ALONE, TURNED),
+    (loaders.RepeatsEpochs, {"epochs": 3, "num_batches": 20} | ALONE, ["in another order"]),
+    (loaders.GoesOnBeyondTheEnd, {"num_batches": 20} | AT_3 | ALONE, ["4 repeated first repeated: batch 10, rank 0"]),
+    (loaders.ShufflesAnew, {}, ["two uninterrupted readings differ: the order depends on more than"]),
+    (loaders.raises, {}, ["resumed 2:2 0 error", "rank 1 raised OSError: no such bucket, in resume_loaders.py:"]),
+    (loaders.GivesNothing, {}, ["GivesNothing returned no samples with world size 1"]),
+    (loaders.always_raises, {}, ["always_raises failed without a kill, with world size 1: rank 0 raised OSError: no"]),
+    (loaders.gives_objects, {}, [": rank 0 failed: `batch['image']` must contain tensors, "]),
+]
 
 
-@pytest.mark.parametrize(
-    ("make", "settings", "texts"),
-    [
-        (loaders.ForgetsReadAhead, AT_3, ["resumed 1:1 3 0 8 0 0", READ_AHEAD]),
-        (
-            loaders.RepeatsABatch,
-            AT_3,
-            ["resumed 1:1 3 4 4 0 0", "batch 2 instead of 3: the state is from an earlier"],
-        ),
-        (loaders.ignores_its_state, AT_3, ["batch 0 instead of 3: the loader ignores its state or `consumed`"]),
-        (loaders.LosesItsSeed, AT_3, ["is not in the uninterrupted reading: the shuffle differs"]),
-        (
-            loaders.counts_by_rank,
-            {"world_sizes": [(2, 2), (2, 3)]} | AT_3,
-            ["resumed 2:2 3 0 0 0 0", "resumed 2:3 3 0 12 0 0", "world size 2:3, killed after 3"],
-        ),
-        (loaders.SharesItsState, {}, ["resumed 1:1 7 0 0 0 0", COPY]),
-        (loaders.KeepsTheGivenState, {}, ["the first loader changed the state it resumed from: "]),
-        (
-            loaders.turns_batches_round,
-            {"kill_at": [1]} | ALONE,
-            ["of 32 samples, 16 in another order", "first reordered: batch 2, rank 0, expected in batch 4"],
-        ),
-        (loaders.RepeatsEpochs, {"epochs": 3, "num_batches": 20} | ALONE, ["in another order"]),
-        (
-            loaders.GoesOnBeyondTheEnd,
-            {"num_batches": 20, "kill_at": [4]} | ALONE,
-            ["of 40 samples, 4 repeated first repeated: batch 10, rank 0"],
-        ),
-        (loaders.ShufflesAnew, {}, ["two uninterrupted readings differ: the order depends on more than"]),
-        (loaders.raises, {}, ["resumed 2:2 0 error", RAISED]),
-        (loaders.GivesNothing, {}, ["GivesNothing returned no samples with world size 1"]),
-        (
-            loaders.always_raises,
-            {},
-            ["always_raises failed without a kill, with world size 1: rank 0 raised OSError: no"],
-        ),
-        (loaders.gives_objects, {}, [": rank 0 failed: `batch['image']` must contain tensors, "]),
-    ],
-    ids=lambda value: getattr(value, "__name__", None),
-)
+@pytest.mark.parametrize(("make", "settings", "texts"), FAULTS, ids=lambda value: getattr(value, "__name__", None))
 def test_faults_are_found_and_described(make, settings, texts):
     found = problem(make, **settings)
     assert [text for text in texts if text not in found] == [], found
 
 
-@pytest.mark.parametrize(
-    ("make", "settings", "message"),
-    [
+def test_settings_and_factories_are_validated():
+    for make, settings, message in (
         (loaders.Counting, {"kill_at": [8]}, "`kill_at` must be below 8, the number of batches, got 8"),
         (loaders.Counting, {"world_sizes": []}, "`world_sizes` must not be empty"),
         (loaders.Counting, {"order": "rank"}, "`order` must be strict, batch, any, got 'rank'"),
         (loaders.Counting, {"kill_at": [100], "num_batches": 101}, "below 100, the number of batches, got 100"),
         (loaders.cannot_go_on, {}, "the factory must take `state` or `consumed` to resume, got `cannot"),
-    ],
-)
-def test_settings_and_factories_are_validated(make, settings, message):
-    with pytest.raises(ConfigError, match=message):
-        check(make, **settings)
+    ):
+        with pytest.raises(ConfigError, match=message):
+            check(make, **settings)
 
 
 def test_random_points_follow_from_the_seed(rng):
@@ -349,16 +324,13 @@ def test_failures_are_reported(capsys):
     assert "rank 0 raised OSError: no such bucket" in json.loads(out)["error"]
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
+def test_wrong_usage_exits_with_2(capsys):
+    for words, message in (
         (["absent"], "no file absent: LOADER is FILE.py:FUNCTION, MODULE:FUNCTION or a program"),
         (["a.b:make", "--arguments=x"], "--arguments is for programs only"),
         (["a.b:make", "--world-sizes", "1,x"], "`--world-sizes`: 'x' is not an integer"),
-    ],
-)
-def test_wrong_usage_exits_with_2(capsys, words, message):
-    with pytest.raises(SystemExit) as stopped:
-        run(capsys, *words)
-    assert stopped.value.code == 2
-    assert message in capsys.readouterr().err
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            run(capsys, *words)
+        assert stopped.value.code == 2
+        assert message in capsys.readouterr().err
