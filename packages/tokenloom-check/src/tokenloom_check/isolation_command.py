@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 
 from tokenloom.cli.options import Written, refuse
-from tokenloom.cli.output import print_json
+from tokenloom.cli.output import Answer
 from tokenloom.cli.run_options import RunPath
 from tokenloom.errors import ConfigError
 from tokenloom.optional import require
@@ -45,10 +45,9 @@ class Options(RunPath):
     micro_batch_size: Annotated[Count, Written(metavar="B")] = 2
     max_documents: Count = 16
     checks: Annotated[tuple[str, ...], Written(metavar="NAME", choices=tuple(QUESTIONS))] = tuple(QUESTIONS)
-    json: bool = False
 
 
-def run(options: Options) -> int:
+def run(options: Options) -> Answer:
     require("torch", extra="torch")
     from tokenloom_check.isolation import check_isolation
 
@@ -65,8 +64,4 @@ def run(options: Options) -> int:
     report = check_isolation(
         model, batch, call=call, checks=options.checks, max_documents=options.max_documents, raises=False
     )
-    if options.json:
-        print_json(report.as_json())
-    else:
-        print(report)
-    return 0 if report.ok else 1
+    return Answer(report.as_json(), str(report), status=0 if report.ok else 1)
