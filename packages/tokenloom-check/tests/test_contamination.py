@@ -25,7 +25,7 @@ from tokenloom.inputs.utf8_texts import utf8_texts
 from tokenloom.run.locking import lock_run
 from tokenloom.run.run import Run
 from tokenloom_check import contamination
-from tokenloom_check.contamination import Folding, NgramIndex, TokenBytes, find_contamination, read_benchmarks, words_of
+from tokenloom_check.contamination import TokenBytes, find_contamination, read_benchmarks, words_of
 
 PASSAGE = (
     "When Zoë's café re-opened, twelve naïve customers waited outside; "
@@ -235,10 +235,14 @@ def naive_grams(text: str, size: int, least: int) -> list[tuple[str, ...]]:
     return [tuple(words[first : first + size]) for first in range(len(words) - size + 1)]
 
 
+def ngram_index(texts, length=50, least=1):
+    folding, normalise = contamination.folding(), contamination._normalise_stretch
+    return contamination.NgramIndex(utf8_texts(texts), folding, normalise, length=length, least=least)
+
+
 def numbers_of(texts):
     """Returns the n-gram number of each text, equal where their words are."""
-    folding, normalise = contamination.folding(), contamination._normalise_stretch
-    index = contamination.NgramIndex(utf8_texts(texts), folding, normalise, length=50, least=1)
+    index = ngram_index(texts)
     return [index.grams[first:last].tolist() for first, last in pairwise(index.gram_offsets.tolist())]
 
 
@@ -281,32 +285,17 @@ def test_results_match_naive_sets_of_words(items, documents, size, least, cut, t
     def stands(gram, words):
         return any(tuple(words[first : first + len(gram)]) == gram for first in range(len(words)))
 
-    expected = [
-        (item, document)
-        for item, grams in enumerate(item_rows)
-        for document, words in enumerate(of_documents)
-        if any(stands(gram, words) for gram in grams)
-    ]
+    expected, shares = [], []
+    for item, grams in enumerate(item_rows):
+        found_in = [{number for number, words in enumerate(of_documents) if stands(gram, words)} for gram in grams]
+        expected += [(item, document) for document in sorted(set().union(*found_in))]
+        shares.append(sum(map(bool, found_in)) / max(1, len(grams)))
     assert pairs_of(found) == expected
-    shares = [
-        sum(any(stands(gram, words) for words in of_documents) for gram in grams) / max(1, len(grams))
-        for grams in item_rows
-    ]
     assert found.coverage.tolist() == pytest.approx(shares)
 
 
-PLAIN = Folding(
-    kinds=np.zeros(0x110001, dtype=np.uint8),
-    points=np.empty(0, dtype=np.uint32),
-    offsets=np.zeros(1, dtype=np.int64),
-    content=np.empty(0, dtype=np.uint8),
-)
 TOKENS = [*map(chr, range(128)), "a b ", "a long token of text"]
 TOKEN_TABLE = TokenBytes([b"\xff" if letter == "|" else letter.encode() for letter in TOKENS])
-
-
-def ngram_index(texts, length, least):
-    return NgramIndex(utf8_texts(texts), PLAIN, lambda stretch: stretch, length=length, least=least)
 
 
 def tokens_of(document):

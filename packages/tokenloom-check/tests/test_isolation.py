@@ -36,33 +36,25 @@ def results_of(report):
     return {check.name: check.result for check in report.checks}
 
 
-def check_is_found(kind, seed, **settings):
-    model, batch, documents = models.make(kind, seed)
-    check, module = models.LEAKING[kind]
-    found = leaks_of(look(model, batch, documents=documents, **settings))
-    assert check in found, f"{kind.__name__}, seed {seed}: {found}"
-    assert found[check].module == module, f"{kind.__name__}, seed {seed}: {found[check]}"
-
-
-def check_is_trusted(kind, seed, **settings):
-    model, batch, documents = models.make(kind, seed)
-    report = look(model, batch, documents=documents, **settings)
-    assert report.ok, f"{kind.__name__}, seed {seed}: {report}"
-    assert report.notes == ()
-
-
 @pytest.mark.parametrize("kind", models.LEAKING)
 @pytest.mark.parametrize("num_seeds", [1, pytest.param(20, marks=pytest.mark.slow)])
 def test_leaks_are_found_at_their_modules(kind, num_seeds):
+    check, module = models.LEAKING[kind]
     for seed in range(num_seeds):
-        check_is_found(kind, seed)
+        model, batch, documents = models.make(kind, seed)
+        found = leaks_of(look(model, batch, documents=documents))
+        assert check in found, f"seed {seed}: {found}"
+        assert found[check].module == module, f"seed {seed}: {found[check]}"
 
 
 @pytest.mark.parametrize("kind", models.SOUND)
 @pytest.mark.parametrize(("num_seeds", "most"), [(3, 4), pytest.param(100, 16, marks=pytest.mark.slow)])
 def test_sound_models_pass(kind, num_seeds, most):
     for seed in range(num_seeds):
-        check_is_trusted(kind, seed, max_documents=most)
+        model, batch, documents = models.make(kind, seed)
+        report = look(model, batch, documents=documents, max_documents=most)
+        assert report.ok, f"seed {seed}: {report}"
+        assert report.notes == ()
 
 
 def test_text_of_a_leak():
@@ -98,20 +90,15 @@ def made(change):
     return (change() if isinstance(change, type) else Changed(change)).eval(), models.make_batch(0)
 
 
-AUXILIARY = "outputs without a value per token were not checked: auxiliary []"
-
-
-@pytest.mark.parametrize(
-    ("change", "notes"),
-    [
+def test_kinds_of_outputs():
+    auxiliary = "outputs without a value per token were not checked: auxiliary []"
+    for change, notes in (
         (lambda logits: (logits, None), ()),
-        (lambda logits: {"logits": logits, "auxiliary": logits.mean()}, (AUXILIARY,)),
+        (lambda logits: {"logits": logits, "auxiliary": logits.mean()}, (auxiliary,)),
         (WithLosses, ()),
-    ],
-)
-def test_kinds_of_outputs(change, notes):
-    report = look(*made(change), max_documents=4)
-    assert (set(results_of(report).values()), report.notes) == ({"apart"}, notes), str(report)
+    ):
+        report = look(*made(change), max_documents=4)
+        assert (set(results_of(report).values()), report.notes) == ({"apart"}, notes), str(report)
 
 
 def test_labels_independent_of_the_next_document():

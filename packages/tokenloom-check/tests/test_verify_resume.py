@@ -40,35 +40,31 @@ def problem(make, **settings):
     return " ".join(str(caught.value).split())
 
 
-def test_thread_loaders_over_a_dataset_pass(tmp_path, rng):
+def thread_loader(dataset, **settings):
+    """Returns a factory of thread loaders that take a state."""
+
+    def make(rank, world_size, state):
+        loader = ThreadLoader(dataset, MegatronPretrainingSampler(len(dataset), 0, 2, rank, world_size), **settings)
+        if state is not None:
+            loader.load_state_dict(state)
+        return loader
+
+    return make
+
+
+def test_thread_loaders_pass(tmp_path, rng):
     lengths = rng.integers(1, 30, size=60)
     corpus = write_corpus(tmp_path / "text", [[*rng.integers(10, 90, size=length), 9] for length in lengths])
     gpt = make_dataset(corpus, num_samples=60, sequence_length=8)
 
-    def with_state(rank, world_size, state):
-        loader = ThreadLoader(gpt, MegatronPretrainingSampler(60, 0, 2, rank, world_size), num_threads=2)
-        if state is not None:
-            loader.load_state_dict(state)
-        return loader
-
     def with_samples(rank, world_size, consumed):
         return ThreadLoader(gpt, MegatronPretrainingSampler(60, consumed, 2, rank, world_size))
 
-    assert check(with_state, world_sizes=[(2, 2)], kill_at=[3]).ok
+    assert check(thread_loader(gpt, num_threads=2), world_sizes=[(2, 2)], kill_at=[3]).ok
     assert check(with_samples, world_sizes=[(2, 3)], kill_at=[3], order="strict").ok
-
-
-def test_thread_loaders_over_a_run_pass_on_other_ranks(tmp_path):
     write_data(tmp_path)
     dataset = make_run(tmp_path).dataset()
-
-    def make(rank, world_size, state):
-        loader = ThreadLoader(dataset, MegatronPretrainingSampler(len(dataset), 0, 2, rank, world_size), read_ahead=3)
-        if state is not None:
-            loader.load_state_dict(state)
-        return loader
-
-    assert check(make, world_sizes=[(2, 3)], kill_at=[0, 3], order="strict").ok
+    assert check(thread_loader(dataset, read_ahead=3), world_sizes=[(2, 3)], kill_at=[0, 3], order="strict").ok
 
 
 def test_torch_loaders_pass_by_the_samples_consumed():
@@ -202,51 +198,36 @@ def reading(text):
     return [[[Sample(letter, letter) for letter in rank] for rank in word.split("|")] for word in text.split()]
 
 
-def counts(expected, found, *, after="", order="batch"):
-    result = compare(reading(expected), reading(found), after=reading(after), order=order)
-    return result.repeated, result.missing, result.unknown, result.reordered
+DIFFERENCES = [
+    ("ab cd ef", "ab cd ef", {}, (0, 0, 0, 0)),
+    ("ab cd ef", "ab dc ef", {}, (0, 0, 0, 0)),
+    ("ab cd ef", "ab ef", {}, (0, 2, 0, 0)),
+    ("ab cd ef", "ab ab cd ef", {}, (2, 2, 0, 0)),  # the window ends after six samples
+    ("ab cd ef", "ab cd cd", {}, (2, 2, 0, 0)),
+    ("ab cd ef", "ef cd ab", {}, (0, 0, 0, 4)),
+    ("ab cd ef", "ab xy ef", {}, (0, 2, 2, 0)),
+    ("ab cd ef", "", {}, (0, 6, 0, 0)),
+    ("aa aa", "aa aa", {}, (0, 0, 0, 0)),
+    ("aa ba", "aa aa", {}, (1, 1, 0, 0)),
+    ("a|b c|d", "b|a d|c", {}, (0, 0, 0, 0)),
+    ("a|b c|d e|f g|h", "a|b|c|d e|f|g|h", {}, (0, 0, 0, 0)),
+    ("ab cd ef", "abcd efgh", {}, (0, 0, 2, 0)),
+    ("ab cd ef", "abcd efgh", {"after": reading("gh")}, (0, 0, 0, 0)),
+    ("ab cd ef", "ab ef gh", {"after": reading("gh")}, (0, 2, 0, 0)),
+    ("ab cd ef", "abcd efgg", {"after": reading("g")}, (0, 0, 1, 0)),
+    ("a|b c|d", "a|b c|d", {"order": "strict"}, (0, 0, 0, 0)),
+    ("a|b c|d", "b|a c|d", {"order": "strict"}, (0, 0, 0, 2)),
+    ("a|b c|d", "a|b|c|d", {"order": "strict"}, (0, 0, 0, 0)),
+    ("a|b c|d", "b|a c|d", {"order": "batch"}, (0, 0, 0, 0)),
+    ("a|b c|d", "c|b a|d", {"order": "batch"}, (0, 0, 0, 2)),
+    ("a|b c|d", "c|d a|b", {"order": "any"}, (0, 0, 0, 0)),
+]
 
 
-@pytest.mark.parametrize(
-    ("expected", "found", "result"),
-    [
-        ("ab cd ef", "ab cd ef", (0, 0, 0, 0)),
-        ("ab cd ef", "ab dc ef", (0, 0, 0, 0)),
-        ("ab cd ef", "ab ef", (0, 2, 0, 0)),
-        ("ab cd ef", "ab ab cd ef", (2, 2, 0, 0)),  # the window ends after six samples
-        ("ab cd ef", "ab cd cd", (2, 2, 0, 0)),
-        ("ab cd ef", "ef cd ab", (0, 0, 0, 4)),
-        ("ab cd ef", "ab xy ef", (0, 2, 2, 0)),
-        ("ab cd ef", "", (0, 6, 0, 0)),
-        ("aa aa", "aa aa", (0, 0, 0, 0)),
-        ("aa ba", "aa aa", (1, 1, 0, 0)),
-        ("a|b c|d", "b|a d|c", (0, 0, 0, 0)),
-        ("a|b c|d e|f g|h", "a|b|c|d e|f|g|h", (0, 0, 0, 0)),
-        ("ab cd ef", "abcd efgh", (0, 0, 2, 0)),
-    ],
-)
-def test_differences_are_counted(expected, found, result):
-    assert counts(expected, found) == result
-
-
-def test_samples_after_the_window_are_ignored():
-    assert counts("ab cd ef", "abcd efgh", after="gh") == (0, 0, 0, 0)
-    assert counts("ab cd ef", "ab ef gh", after="gh") == (0, 2, 0, 0)
-
-
-@pytest.mark.parametrize(
-    ("order", "found", "moved"),
-    [
-        ("strict", "a|b c|d", 0),
-        ("strict", "b|a c|d", 2),
-        ("strict", "a|b|c|d", 0),
-        ("batch", "b|a c|d", 0),
-        ("batch", "c|b a|d", 2),
-        ("any", "c|d a|b", 0),
-    ],
-)
-def test_orders_that_can_be_required(order, found, moved):
-    assert counts("a|b c|d", found, order=order) == (0, 0, 0, moved)
+@pytest.mark.parametrize(("expected", "found", "settings", "counts"), DIFFERENCES)
+def test_differences_are_counted(expected, found, settings, counts):
+    result = compare(reading(expected), reading(found), **settings)
+    assert (result.repeated, result.missing, result.unknown, result.reordered) == counts
 
 
 @pytest.mark.parametrize(
