@@ -77,8 +77,7 @@ def document_mask(documents, *, window=LENGTH):
 class Attention(nn.Module):
     def __init__(self):
         super().__init__()
-        self.project = nn.Linear(WIDTH, 3 * WIDTH)
-        self.out = nn.Linear(WIDTH, WIDTH)
+        self.project, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
 
     def forward(self, hidden, mask=None):
         query, key, value = self.project(hidden).unflatten(2, (2, -1)).transpose(1, 2).chunk(3, dim=3)
@@ -109,13 +108,11 @@ class Scan(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.gate = nn.Linear(WIDTH, WIDTH)
-        self.value = nn.Linear(WIDTH, WIDTH)
+        self.gate, self.value = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
 
     def forward(self, hidden, documents=None):
         gates, values = self.gate(hidden).sigmoid(), self.value(hidden)
-        state = torch.zeros_like(values[:, 0])
-        found = []
+        state, found = torch.zeros_like(values[:, 0]), []
         for step in range(hidden.shape[1]):
             if documents is not None and step:
                 state = state * (documents[:, step] == documents[:, step - 1])[:, None]
@@ -125,10 +122,11 @@ class Scan(nn.Module):
 
 
 class Mamba(nn.Module):
+    conv_kind = ShortConv
+
     def __init__(self):
         super().__init__()
-        self.conv = ShortConv()
-        self.scan = Scan()
+        self.conv, self.scan = self.conv_kind(), Scan()
 
     def forward(self, hidden, documents=None):
         return self.scan(functional.silu(self.conv(hidden, documents)), documents)
@@ -137,11 +135,9 @@ class Mamba(nn.Module):
 class Block(nn.Module):
     def __init__(self, mixer):
         super().__init__()
-        self.norm = nn.LayerNorm(WIDTH)
-        self.mixer = mixer
-        self.mlp = nn.Sequential(
-            nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 2 * WIDTH), nn.GELU(), nn.Linear(2 * WIDTH, WIDTH)
-        )
+        self.norm, self.mixer = nn.LayerNorm(WIDTH), mixer
+        inner = nn.Linear(WIDTH, 2 * WIDTH), nn.GELU(), nn.Linear(2 * WIDTH, WIDTH)
+        self.mlp = nn.Sequential(nn.LayerNorm(WIDTH), *inner)
 
     def forward(self, hidden, *given):
         hidden = hidden + self.mixer(self.norm(hidden), *given)
@@ -155,8 +151,7 @@ class Model(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.embed = nn.Embedding(VOCABULARY, WIDTH)
-        self.positions = nn.Embedding(LENGTH, WIDTH)
+        self.embed, self.positions = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(LENGTH, WIDTH)
         self.blocks = nn.ModuleList(Block(mixer()) for mixer in self.mixers)
         self.head = nn.Linear(WIDTH, VOCABULARY)
 
@@ -214,8 +209,7 @@ class MambaWithResets(Model):
 class CrossAttention(nn.Module):
     def __init__(self):
         super().__init__()
-        self.query = nn.Linear(WIDTH, WIDTH)
-        self.key_value = nn.Linear(WIDTH, 2 * WIDTH)
+        self.query, self.key_value = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 2 * WIDTH)
 
     def forward(self, hidden, source, mask):
         key, value = self.key_value(source).chunk(2, dim=2)
@@ -261,13 +255,13 @@ class PositionsGoOn(Model):
         return self.masked(tokens, torch.arange(tokens.shape[1]).expand_as(tokens), cu_seqlens)
 
 
-class ConvGoesOn(nn.Module):
+class ConvGoesOn(Attention):
     def __init__(self):
         super().__init__()
-        self.conv, self.attention = ShortConv(), Attention()
+        self.conv = ShortConv()
 
     def forward(self, hidden, mask):
-        return self.attention(self.conv(hidden), mask)
+        return super().forward(self.conv(hidden), mask)
 
 
 class ConvOverEnds(Model):
@@ -297,10 +291,8 @@ class OneLayerInFour(Model):
 
     def forward(self, tokens, cu_seqlens):
         mask = document_mask(documents_of(cu_seqlens, tokens.shape[1]))
-        hidden = self.blocks[0](self.embed(tokens), mask)
-        for block in self.blocks[1:]:
-            hidden = block(hidden)
-        return self.head(hidden)
+        first, *others = self.blocks
+        return self.head(nn.Sequential(*others)(first(self.embed(tokens), mask)))
 
 
 class BoundariesOverwritten(Model):
@@ -328,9 +320,7 @@ class ShardedConv(ShortConv):
 
 
 class ShardedMamba(Mamba):
-    def __init__(self):
-        super().__init__()
-        self.conv = ShardedConv()
+    conv_kind = ShardedConv
 
 
 class ResetAtShards(MambaWithResets):
@@ -359,9 +349,7 @@ class FutureOverEnds(BlockMask):
 
     def forward(self, tokens, cu_seqlens):
         mask = document_mask(documents_of(cu_seqlens, tokens.shape[1]))
-        hidden = self.embed(tokens)
-        for block in self.blocks:
-            hidden = block(hidden, mask)
+        hidden = self.blocks[1](self.blocks[0](self.embed(tokens), mask), mask)
         return {"logits": self.head(hidden), "future": self.head(self.future(hidden, tokens, self.embed))}
 
 
@@ -377,8 +365,7 @@ class Experts(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.router = nn.Linear(WIDTH, 2)
-        self.experts = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(2))
+        self.router, self.experts = nn.Linear(WIDTH, 2), nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(2))
 
     def forward(self, hidden):
         flat = hidden.flatten(0, 1)

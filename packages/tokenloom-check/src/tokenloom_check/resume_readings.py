@@ -113,6 +113,8 @@ def load_function(text: Callable[..., Any] | str) -> Callable[..., Any]:
     """Imports a function named as `path/to/file.py:function` or `package.module:function`; returns a callable as is."""
     if not isinstance(text, str):
         return text
+    if not is_function_name(text):
+        raise ConfigError(f"expected a function as FILE.py:FUNCTION or MODULE:FUNCTION, got {text!r}")
     module, _, name = text.rpartition(":")
     folder = ""
     if module.endswith(".py"):
@@ -120,8 +122,8 @@ def load_function(text: Callable[..., Any] | str) -> Callable[..., Any]:
     sys.path.insert(0, folder)  # like `python FILE.py` and `python -m MODULE`
     try:
         function: Callable[..., Any] = attrgetter(name)(importlib.import_module(module))
-    except (AttributeError, ModuleNotFoundError, ValueError) as error:
-        raise ConfigError(f"cannot import {text!r} as FILE.py:FUNCTION or MODULE:FUNCTION: {error}") from error
+    except (AttributeError, ModuleNotFoundError) as error:
+        raise ConfigError(f"cannot import {text!r}: {error}") from error
     return function
 
 
