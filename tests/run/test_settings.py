@@ -6,6 +6,7 @@ import difflib
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
@@ -394,6 +395,13 @@ def test_what_is_refused(read, value, message):
         read(value)
 
 
+@given(st.text("0123456789_.KMBGT% e-") | st.decimals() | st.integers() | st.booleans() | st.none())
+def test_any_value_is_a_number_or_refused(value):
+    for read in (count_of, weight_of, share_of):
+        with suppress(ConfigError):
+            assert 0 <= read(value) < 10**30
+
+
 # --- the first `run.toml`, and edits: what changes, and that nothing else does --------------------------------------
 PATH = "run.toml"
 WEB = (("web", Fraction(1)),)
@@ -553,6 +561,84 @@ def test_a_run_is_read_back_from_the_lines_of_its_settings():
         lines += [line for denial in before.denied for line in ("[[denied]]", *denial_lines(denial))]
         after = parse_run("\n".join(lines).replace("\n", "  # c\r\n"), path=PATH)
         assert (after.sources, after.stages, after.denied) == (before.sources, before.stages, before.denied)
+
+
+NAMES = st.lists(st.text("ab c.é\"'#=", min_size=1, max_size=4).filter(lambda name: name == name.strip()), unique=True)
+
+
+def quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+@st.composite
+def runs(draw):
+    """Draws the text of a run, and what was meant."""
+    names, seed, start = draw(NAMES.filter(bool)), draw(st.integers(0, 2**63 - 1)), draw(st.integers(0, 2**40))
+    lines, sources, stages = ["order = 1", f"seed = {seed}", "[sources]"], [], []
+    for number, name in enumerate(names):
+        data = tuple(f"data/{number}_{part}" for part in range(draw(st.integers(1, 2))))
+        passes, share = draw(st.none() | st.integers(1, 9)), draw(st.none() | st.integers(1, 500))
+        holdout = None if share is None else Fraction(share, 1000)
+        sources.append(SourceSettings(name=name, data=data, max_passes=passes, holdout=holdout))
+        keys = [f"data = {json.dumps(data)}"]
+        keys += [] if passes is None else [f"max_passes = {passes}"]
+        keys += [] if share is None else [f'holdout = "{share / 10}%"']
+        lines.append(f"{quoted(name)} = {{ {', '.join(keys)} }}")
+    count = draw(st.integers(1, 4))
+    for number in range(count):
+        chosen = [name for name in names if draw(st.booleans())] or names[:1]
+        shares = tuple((name, Fraction(draw(st.integers(1, 1000)), 100)) for name in chosen)
+        kind = draw(st.sampled_from(["tokens", "samples", "passes"] + [None] * (number == count - 1)))
+        size, length = draw(st.integers(100, 10**6)), draw(st.integers(1, 100))
+        by = "passes" if kind == "passes" else "weights"
+        stage = {by: shares} | ({kind: size} if kind in ("tokens", "samples") else {})
+        stages.append(StageSettings(name=f"stage {number + 1}", sequence_length=length, **stage))
+        lines += ["[[stages]]", f"sequence_length = {length}"]
+        lines += [f'{kind} = "{size / 1000}K"'] if kind in ("tokens", "samples") else []
+        lines.append(f"{by} = {{ {', '.join(f'{quoted(name)} = {float(share)}' for name, share in shares)} }}")
+    lines += ["[[denied]]", f"documents = [{quoted(names[0] + ':7')}]", f"from = {start}"]
+    return "\n".join(lines), seed, tuple(sources), tuple(stages), start
+
+
+@given(runs())
+def test_any_valid_run_is_read_as_it_was_meant_and_read_back(run):
+    text, seed, sources, stages, start = run
+    settings = parse_run(text, path=PATH)
+    denial = DenialSettings(start=start, documents=((sources[0].name, 7),))
+    meant = seed, sources, stages, (denial,)
+    assert (settings.seed, settings.sources, settings.stages, settings.denied) == meant
+    assert parse_run(text.replace("\n", "  # c\r\n"), path=PATH) == settings
+    lines = ["order = 1", f"seed = {seed}", "[sources]"]
+    lines += [f"{as_key(source.name)} = {source_value(source)}" for source in sources]
+    lines += [line for stage in stages for line in ("[[stages]]", *stage_lines(stage))]
+    again = parse_run("\n".join([*lines, "[[denied]]", *denial_lines(denial)]), path=PATH)
+    assert (again.seed, again.sources, again.stages, again.denied) == meant
+
+
+@given(runs(), st.data())
+def test_edits_of_any_run_keep_its_lines_and_meaning(run, data):
+    text, _, sources, stages, _ = run
+    end = data.draw(st.sampled_from(["\n", "\r\n", "  # c\n", "\n\n"]))
+    text = text.replace("\n", end) + data.draw(st.sampled_from(["", end]))
+    before = parse_run(text, path=PATH)
+    number = data.draw(st.integers(0, len(stages) - 1))
+    name, shares = stages[number].name, ((sources[0].name, Fraction(7, 4)),)
+    if stages[-1].is_endless and data.draw(st.booleans()):
+        text = edited(text, set_samples(stages[-1].name, 12))
+    elif not stages[number].is_endless:
+        weights = shares if stages[number].passes is not None or data.draw(st.booleans()) else None
+        after = edited(text, set_samples(name, 9, weights=weights))
+        assert parse_run(after, path=PATH).stages[number].samples == 9
+        new = replace(NEW, weights=shares)
+        after = edited(text, insert_stage(new, after=name))
+        found = parse_run(after, path=PATH)
+        assert found.stages == (*stages[: number + 1], new, *stages[number + 1 :])
+        assert [line for line in changed(text, after) if line[0] == "-"] == []
+        assert replace(found, stages=stages) == before
+    after = edited(text, denied_with(file="list", start=5), add_source("new source", "new/*"))
+    found = parse_run(after, path=PATH)
+    assert (len(found.denied), found.sources[-1].data) == (2, ("new/*",))
+    assert [line for line in changed(text, after) if line[0] == "-"] == []
 
 
 def test_data_without_weights_are_read_once_or_share_a_size_by_their_tokens(tmp_path):
