@@ -142,6 +142,19 @@ def test_history_is_what_a_walk_through_the_run_comes_to(made, data):
         assert history.passes[row].tolist() == pytest.approx([float(each) for each in planned_passes(made, point)])
 
 
+@given(random_locks(), st.data())
+def test_a_closed_run_reads_the_same_before_its_end(made, data):
+    position = data.draw(st.integers(1, made.segments[-1].start + (made.segments[-1].num_samples or 50)))
+    whole, closed = (Timeline(one).locate(np.arange(position)) for one in (made, closed_at(made, position)))
+    assert np.array_equal(whole, closed)
+    lengths = {one.sequence_length for one in made.segments}
+    if len(lengths) == 1 and all(pair.since == 0 for one in made.sources for pair in one.pairs):
+        counts = np.bincount(whole.sources, minlength=len(made.sources)).tolist()
+        for one, count, passes in zip(made.sources, counts, planned_passes(made, position), strict=True):
+            windows = sum(pair.num_tokens - pair.held_tokens for pair in one.pairs) - 1
+            assert passes == Fraction(count, windows // max(lengths))
+
+
 def test_samples_are_those_of_the_stored_order(tmp_path):
     run = opened(make_megatron(tmp_path))
     dataset = run.dataset()
