@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.indexed import columns
 from tests.run.data import write_lines_origins
 from tests.run.folders import (
@@ -20,7 +24,7 @@ from tests.run.folders import (
     write_pair,
     write_toml,
 )
-from tests.run.small_runs import make_lock, make_pair, tuples
+from tests.run.small_runs import make_lock, make_pair, random_locks, tuples
 from tests.support import CharacterTokenizer, StandInTokenizer, make_dataset, write_corpus, write_sentences
 
 from tokenloom.blending.blended import BlendedDataset
@@ -30,12 +34,13 @@ from tokenloom.indexed.origins import RUNS, OriginFile
 from tokenloom.inspect.texts import span_tokens
 from tokenloom.order.block_shuffle import BlockShuffle
 from tokenloom.run.audit.source_origins import SourceOrigins, resolve_names
-from tokenloom.run.audit.trace import PairRows, trace_dataset
+from tokenloom.run.audit.trace import PairRows, _walks_read, trace_dataset
 from tokenloom.run.held_out import are_held_out
 from tokenloom.run.lock import LockedSource
 from tokenloom.run.locking import lock_run
 from tokenloom.run.run import Run
 from tokenloom.run.settings import parse_name, record_name
+from tokenloom.run.timeline import Timeline
 
 LONG = '[[stages]]\nname = "long"\nsequence_length = 48\nsamples = 80\nweights = { web = 1, code = 1 }\n'
 BEST_FIT = HEAD + 'windows = "best_fit"\n[samples]\ninter_document_masking = true\n'
@@ -228,6 +233,20 @@ def test_what_is_found_is_what_a_look_at_every_position_finds(tmp_path, rng, win
         here = everything.take(everything.positions == position)
         documents = [] if spans is None else [d if d >= 0 else -1 - d for d in spans.documents.tolist()]
         assert here.documents.tolist() == [document for document in documents if document < 250]
+
+
+@given(random_locks(), st.data())
+def test_all_walks_of_positions_are_searched_as_they_are_cut(made, data):
+    timeline = Timeline(made)
+    end = made.segments[-1].start + (made.segments[-1].num_samples or 90)
+    start = data.draw(st.integers(0, end - 1))
+    stop = data.draw(st.integers(start + 1, end))
+    located = timeline.locate(np.arange(start, stop))
+    for source in range(len(made.sources)):
+        searched = _walks_read(timeline, source, start, stop)
+        found = {number: alike for alike, numbers in searched.items() for number in np.concatenate(numbers).tolist()}
+        for walk in np.unique(located.walks[located.sources == source]).tolist():
+            assert found[walk] == replace(timeline.walk_of(source, walk), number=0, pass_number=0)
 
 
 @pytest.mark.parametrize("kind", ["sft", "varlen"])
