@@ -4,8 +4,6 @@ Python's audit hooks announce these calls in any module, so a test can make the 
 there, for n = 0, 1, 2, …, until a run has no fault.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

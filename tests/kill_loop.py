@@ -11,8 +11,6 @@ still exists (after a failure: immediately, under its names). The same command a
 no hidden files but locks. Foreign files with similar names are untouched.
 """
 
-from __future__ import annotations
-
 import argparse
 import errno
 import json

@@ -1,7 +1,5 @@
 """Data sets in a few lines (a stand-in for a tokenizer, pairs from lists of documents, configurations), and forks."""
 
-from __future__ import annotations
-
 import faulthandler
 import itertools
 import multiprocessing

@@ -1,7 +1,5 @@
 """The exception tree."""
 
-from __future__ import annotations
-
 import ast
 import copy
 import inspect

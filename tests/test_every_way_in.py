@@ -3,8 +3,6 @@
 python -m tests.test_every_way_in --count 5000    # so many fresh configurations
 """
 
-from __future__ import annotations
-
 import argparse
 import secrets
 import sys

@@ -1,7 +1,5 @@
 """Examples run as new users run them: those of docstrings, the demo, and the programs in `examples/`."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import importlib.util

@@ -1,7 +1,5 @@
 """Threads read samples while processes are forked: every child reads the same samples, and none hangs."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import pickle

@@ -1,7 +1,5 @@
 """JSON files of every kind that say too much, too deeply, or nothing of use: each is a named error, or no entry."""
 
-from __future__ import annotations
-
 import json
 import logging
 

@@ -1,7 +1,5 @@
 """The interpreter ends while threads read: with the exit code of the user's program, and nothing on standard error."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import subprocess

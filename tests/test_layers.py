@@ -1,7 +1,5 @@
 """The house rule: imports go down the list of layers, never up."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

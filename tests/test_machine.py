@@ -1,7 +1,5 @@
 """What the system says of this machine and its processes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Writers where the filesystem lacks a call, which is taken away below Python: no locks, no links."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

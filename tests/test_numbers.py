@@ -2,8 +2,6 @@
 
 # ruff: noqa: RUF001 - digits of other scripts are among what is refused
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import re

@@ -1,7 +1,5 @@
 """Modules that are imported when they are needed: optional libraries, and things of a registry by name."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Every path to samples calls an overridden method or raises: all return the samples of `dataset[k]`."""
 
-from __future__ import annotations
-
 import functools
 import pickle
 import warnings

@@ -1,7 +1,5 @@
 """The runner of Megatron's own tests: what it reads out of reports, and which tests it finds."""
 
-from __future__ import annotations
-
 import pytest
 from peer_suite import run
 from peer_suite.run import Outcomes, data_tests, missing_names, read_report

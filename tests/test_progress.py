@@ -1,7 +1,5 @@
 """Tasks and waits: what is counted, who looks on, and which lines a log gets."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Sequence

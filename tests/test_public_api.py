@@ -1,7 +1,5 @@
 """The public door: what is visible, documented, and cheap to open."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import pickle

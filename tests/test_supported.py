@@ -1,7 +1,5 @@
 """What `import tokenloom` says where it cannot work: in processes that are, or believe to be, of another kind."""
 
-from __future__ import annotations
-
 import platform
 import subprocess
 import sys

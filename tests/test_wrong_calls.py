@@ -1,7 +1,5 @@
 """Exact error texts of likely wrong calls."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The benchmarks are scripts, not a package: their folder is on the path when they run, and here."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

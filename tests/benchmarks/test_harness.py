@@ -1,7 +1,5 @@
 """The table, the JSON, the page and the plot of `make bench`, on measurements that are made up; nothing is timed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

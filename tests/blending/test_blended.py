@@ -1,7 +1,5 @@
 """Blended datasets, and their order as arrays: equal to the reference's, or mixed within blocks."""
 
-from __future__ import annotations
-
 import itertools
 import pickle
 from typing import NamedTuple

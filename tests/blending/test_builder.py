@@ -1,7 +1,5 @@
 """Datasets for train, valid and test, built from a configuration; thousands of them, or opened later."""
 
-from __future__ import annotations
-
 import pickle
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Plans of a build: what it requests from each dataset, and counts and problems equal to those of the build."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

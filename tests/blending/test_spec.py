@@ -1,7 +1,5 @@
 """Blend specifications of users."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

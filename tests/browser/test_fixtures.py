@@ -1,7 +1,5 @@
 """The fixtures detect what a page must not do."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

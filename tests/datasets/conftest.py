@@ -1,7 +1,5 @@
 """A fixture with a pair of sentences for masked datasets."""
 
-from __future__ import annotations
-
 import pytest
 from tests.datasets.masked import SENTENCES
 from tests.support import write_sentences

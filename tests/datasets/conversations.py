@@ -1,7 +1,5 @@
 """Conversations of made-up tokens, and datasets that read them."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from typing import Any

@@ -1,7 +1,5 @@
 """A check that every way to read a dataset gives the same samples."""
 
-from __future__ import annotations
-
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any

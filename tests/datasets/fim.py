@@ -1,7 +1,5 @@
 """A character tokenizer for fill-in-the-middle tests, readable by eye."""
 
-from __future__ import annotations
-
 from tests.support import StandInTokenizer
 
 PREFIX, MIDDLE, SUFFIX, SPLIT, EOD = 1001, 1002, 1003, 1004, 0

@@ -1,7 +1,5 @@
 """Every kind of dataset over small data: `KINDS[kind]` is a class and a function that makes an object of a subclass."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """BERT and T5 datasets of a few short sentences."""
 
-from __future__ import annotations
-
 import numpy as np
 from tests.support import MASKING, StandInWordPieces
 

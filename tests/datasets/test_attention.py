@@ -1,7 +1,5 @@
 """Document boundaries for attention, compared with torch's own masks."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Training data modified during a run: every way to read samples raises an error that names the file."""
 
-from __future__ import annotations
-
 import glob
 import os
 import pickle

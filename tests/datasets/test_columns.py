@@ -1,7 +1,5 @@
 """Columns in samples: each value stays with its token in every kind of sample and every way to read samples."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 from typing import Any

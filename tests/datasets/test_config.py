@@ -1,7 +1,5 @@
 """Settings of datasets: validation, splits and the pad id."""
 
-from __future__ import annotations
-
 import pickle
 import pydoc
 import re

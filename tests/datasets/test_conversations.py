@@ -1,7 +1,5 @@
 """Samples of conversations: packed, one by one, and of several pairs in a computed order."""
 
-from __future__ import annotations
-
 import pickle
 import tempfile
 import warnings

@@ -1,7 +1,5 @@
 """The kind of data and the tokenizer that each dataset class expects, checked against the manifest."""
 
-from __future__ import annotations
-
 import os
 import warnings
 

@@ -1,7 +1,5 @@
 """Fill in the middle: reversible texts, document boundaries, and random draws that depend only on the position."""
 
-from __future__ import annotations
-
 import re
 from concurrent.futures import ThreadPoolExecutor
 

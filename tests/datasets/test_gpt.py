@@ -1,7 +1,5 @@
 """GPT samples: by hand, recorded, and every setting against the slow reference; packs of documents; mock data."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import tempfile

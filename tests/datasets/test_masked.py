@@ -1,7 +1,5 @@
 """BERT and T5 datasets: samples by hand and against their twins, settings, indexing and errors."""
 
-from __future__ import annotations
-
 import copy
 import re
 import tempfile

@@ -1,7 +1,5 @@
 """Batches in the caller's arrays: the same samples; arrays of another layout stay unchanged."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Recycled memory of batches: never reused while anything refers to it."""
 
-from __future__ import annotations
-
 import gc
 import os
 

@@ -1,7 +1,5 @@
 """Counts of slots and tokens: by hand, against a plain reference, and against what loaders yield."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

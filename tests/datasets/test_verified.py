@@ -1,7 +1,5 @@
 """Verification of checksums in the background of a run."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import pickle

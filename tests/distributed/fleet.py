@@ -4,8 +4,6 @@ Tests that lose no process share warm ones, all of which take part in each case;
 one starts its own.
 """
 
-from __future__ import annotations
-
 import importlib
 import multiprocessing.connection
 import os

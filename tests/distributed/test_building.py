@@ -1,7 +1,5 @@
 """Real processes that build, compare, check and fail together; some are frozen, late, slow or killed."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

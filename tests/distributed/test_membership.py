@@ -1,7 +1,5 @@
 """The protocol of ranks in one process, without threads or sleeps: a seeded generator orders the ranks' turns."""
 
-from __future__ import annotations
-
 from collections import deque
 from operator import itemgetter
 

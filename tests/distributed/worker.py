@@ -1,7 +1,5 @@
 """What each rank does in a case of `tests/distributed`."""
 
-from __future__ import annotations
-
 import atexit
 import ctypes
 import os

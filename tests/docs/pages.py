@@ -7,8 +7,6 @@ A comment `<!-- given: corpus.jsonl, tokenizer.json -->` names what the page nee
     python -m tests.docs.pages docs/quickstart.md --programs BIN     # runs a page with the programs of BIN
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -3,8 +3,6 @@
 All Python blocks are one program and all shell blocks one shell; Python gets the shell's folder and variables.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Every page runs as it is written, and prints what it shows."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The pages of the site: what follows from the code, where links lead, and what is checked of what was built."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 

@@ -1,7 +1,5 @@
 """What the texts of pages say is so: paths, names, commands with their options, names of Megatron, tables, settings."""
 
-from __future__ import annotations
-
 import functools
 import json
 import re

@@ -1,7 +1,5 @@
 """Every kept input of the fuzz targets, once, without a fuzzer: what was found stays found."""
 
-from __future__ import annotations
-
 import pytest
 from fuzz.targets import CORPUS, KNOWN, NAMES, load
 

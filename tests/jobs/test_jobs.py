@@ -1,7 +1,5 @@
 """Folders of jobs, and runners of their shards: local processes and Ray."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Insertion of items, checksums, rows and digests, compared with NumPy, zlib and readable references."""
 
-from __future__ import annotations
-
 import itertools
 import zlib
 

@@ -1,7 +1,5 @@
 """The kernel that orders blends, compared with its readable reference."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 from unittest import mock
 

@@ -1,7 +1,5 @@
 """Mixtures of the computed order: recorded values, the reference, evenness and degree of mixing."""
 
-from __future__ import annotations
-
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """The kernels of orders, compared with their readable references."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Mapped files truncated while mapped raise an error instead of killing the process; other signals pass through."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Texts of JSON and text lines: equal to the reference, and accepted only if `orjson` accepts them."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from typing import Any

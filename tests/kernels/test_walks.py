@@ -1,7 +1,5 @@
 """Windows and packs of a source in a computed order: each token is read once, and occurrences find every document."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Settings of datasets, and expected batches."""
 
-from __future__ import annotations
-
 import torch
 from torch.utils.data import default_collate
 

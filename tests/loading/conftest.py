@@ -1,7 +1,5 @@
 """The corpus of these tests."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tests.support import write_corpus

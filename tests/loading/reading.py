@@ -1,7 +1,5 @@
 """Runs for loaders: one without data, one of sixteen tokens a sample; its loaders, and datasets with a flipped bit."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Digests of samples, of the batches that loaders yield, and their checks at checkpoints in one process."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

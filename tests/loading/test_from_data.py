@@ -1,7 +1,5 @@
 """`load`: names of data, what it takes from the data, and its errors."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Batches through torch's DataLoader, and batches that do not change: in a child, a queue, under memory limits."""
 
-from __future__ import annotations
-
 import itertools
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Losses by position: the file format, writers, kills, and losses of spans."""
 
-from __future__ import annotations
-
 import json
 import math
 import multiprocessing

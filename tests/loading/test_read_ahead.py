@@ -1,7 +1,5 @@
 """Prefetch from object storage: announced batches, and the samples of local files despite faults."""
 
-from __future__ import annotations
-
 import dataclasses
 import threading
 from multiprocessing import forkserver

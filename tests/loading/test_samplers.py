@@ -1,7 +1,5 @@
 """Positions of each rank: samplers in order, random and balanced, sizes of batches, and resuming with others."""
 
-from __future__ import annotations
-
 import itertools
 import warnings
 

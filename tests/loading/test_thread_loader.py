@@ -1,7 +1,5 @@
 """Batches that threads read ahead, in a ring of reused arrays or not, errors, and states of a run."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """`python -m tests.mutants`: plants faults one at a time, and reports the faults that no test catches."""
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Faults: small changes of one source file, found in Python's syntax tree or by regular expressions in C++."""
 
-from __future__ import annotations
-
 import ast
 import difflib
 import itertools

@@ -1,7 +1,5 @@
 """A plugin of pytest that notes which test runs, and the first one that fails, in the file MUTANTS_NOTE."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Trials: a copy of the package with one fault, and runs of the tests that should detect it."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

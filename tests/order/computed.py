@@ -1,7 +1,5 @@
 """Datasets of several small pairs in a computed order, built like in a run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.support import write_corpus

@@ -1,7 +1,5 @@
 """Indices in a bucket: uploaded by the builder and downloaded by readers, never partially."""
 
-from __future__ import annotations
-
 import logging
 import pickle
 from collections.abc import Iterator

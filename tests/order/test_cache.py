@@ -1,7 +1,5 @@
 """Cached indices: shared between processes and validated when opened."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import logging

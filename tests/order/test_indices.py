@@ -1,7 +1,5 @@
 """Indices of samples: epochs, windows, packs, shuffles, conversations and sentences, compared with slow twins."""
 
-from __future__ import annotations
-
 import itertools
 import pickle
 import re

@@ -1,7 +1,5 @@
 """Cache keys, byte for byte the output of `json`, and root keys and draws of samples, which must not change."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import OrderedDict

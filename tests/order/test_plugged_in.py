@@ -1,7 +1,5 @@
 """A third-party order defined in this file: documents in file order, without shuffles, caches or indices."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Iterable
 from dataclasses import dataclass

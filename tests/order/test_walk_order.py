@@ -1,7 +1,5 @@
 """GPT samples in a computed order: every setting, mapped or not, with and without denied documents."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tests.order.computed import InOrder

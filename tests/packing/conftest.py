@@ -1,7 +1,5 @@
 """Groups of eight real processes, one per rank."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Eight real processes that plan, exchange and read packs, compared with one process."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

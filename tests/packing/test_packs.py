@@ -1,7 +1,5 @@
 """Packs in one process: from the items of an iterator or a dataset to the batch of a rank."""
 
-from __future__ import annotations
-
 import dataclasses
 from types import SimpleNamespace
 

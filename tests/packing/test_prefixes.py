@@ -1,7 +1,5 @@
 """Sequences with shared prefixes: rows whose loss and gradient are those of single sequences, and trees on ranks."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Plans of packing schedulers: literal and recorded ones, rules of every plan, costs, and errors."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -1,7 +1,5 @@
 """The work of each rank in the cases of `tests/packing/test_exchange.py`."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import signal

@@ -1,7 +1,5 @@
 """Set-up and comparisons that modules of this folder share."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 

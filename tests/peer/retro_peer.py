@@ -1,7 +1,5 @@
 """megatron-core 0.15.3, the last release with RETRO, which is asked in a process of its own, once for all rounds."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

@@ -4,8 +4,6 @@
 OUTPUT, an .npz file, and databases to the folders of the cases. The peer's 8 to 128 processes are threads here.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Arguments of the trainer against its own parser and counts, in releases that come with them; and step schedules."""
 
-from __future__ import annotations
-
 import json
 import sys
 

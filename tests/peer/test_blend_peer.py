@@ -1,7 +1,5 @@
 """Blends beside megatron-core's, for weights, corpora and settings drawn anew in each run."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

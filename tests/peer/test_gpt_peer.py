@@ -1,7 +1,5 @@
 """GPT indices, caches and samples beside megatron-core's, for corpora and settings drawn anew in each run."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

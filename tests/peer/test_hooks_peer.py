@@ -1,7 +1,5 @@
 """Client code as it is written for megatron-core, over our classes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tests.support import make_config, make_dataset, write_corpus

@@ -3,8 +3,6 @@
 Each case is written as a client would write it, for a module, a folder of its own and the prefix of a pair.
 """
 
-from __future__ import annotations
-
 import pickle
 from contextlib import closing
 from types import SimpleNamespace

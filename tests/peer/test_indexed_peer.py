@@ -3,8 +3,6 @@
 `TOKENLOOM_TEST_SEED=fresh` draws other corpora; a failure prints the seed.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sentence mappings, BERT and T5 samples beside megatron-core's, for corpora and settings drawn anew in each run."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

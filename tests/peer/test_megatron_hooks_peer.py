@@ -4,8 +4,6 @@ Each case is one function of a namespace of modules: what it returns must be the
 be caught by who catches what the peer raises.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 from collections import Counter

@@ -1,7 +1,5 @@
 """Multimodal data: the bytes of pairs and the samples of made-up data are the peer's."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Pairs in object storage against megatron-core, which reads them through boto3: the same objects, the same samples."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tests.support import make_config, make_dataset, random_documents, write_corpus

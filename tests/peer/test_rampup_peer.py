@@ -1,7 +1,5 @@
 """Growing global batches against megatron-core: the same sizes after any number of consumed samples."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

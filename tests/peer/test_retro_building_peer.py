@@ -1,7 +1,5 @@
 """Chunk tables, counts and the choice of neighbors beside megatron-core 0.15.3, for corpora drawn anew in each run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import h5py

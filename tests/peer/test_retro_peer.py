@@ -1,7 +1,5 @@
 """Samples with neighbors beside those of megatron-core 0.15.3, for projects and settings drawn anew in each run."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

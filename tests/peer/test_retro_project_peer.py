@@ -1,7 +1,5 @@
 """Projects that we build, read by megatron-core 0.15.3: the same samples, with the same neighbors."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

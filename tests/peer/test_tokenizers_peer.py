@@ -1,7 +1,5 @@
 """Tokenizers against megatron-core's: the same ids, sizes and roles, from the same models."""
 
-from __future__ import annotations
-
 import base64
 import json
 from pathlib import Path

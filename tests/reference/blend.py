@@ -1,7 +1,5 @@
 """The order of a blend, one step at a time: the readable twin of the kernel."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

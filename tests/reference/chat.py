@@ -1,7 +1,5 @@
 """The slow readable twins of the kernels for conversations."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

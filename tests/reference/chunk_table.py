@@ -1,7 +1,5 @@
 """Chunks of documents, one after the other: the slow twin of `tokenloom_retro.chunk_table`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

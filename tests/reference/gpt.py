@@ -1,7 +1,5 @@
 """The rules of GPT samples: how many epochs and windows, and what a sample holds. One token at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Whether the rows of an index are those of sequences that lie back to back."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

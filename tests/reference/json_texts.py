@@ -1,7 +1,5 @@
 """Texts of lines, one character at a time."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

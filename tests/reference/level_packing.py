@@ -1,7 +1,5 @@
 """Packs of equal cost, step by step: the readable twin of the kernel, with lists instead of indices."""
 
-from __future__ import annotations
-
 import bisect
 from dataclasses import dataclass, field
 

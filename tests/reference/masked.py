@@ -1,7 +1,5 @@
 """BERT and T5 samples, one token at a time, with NumPy's own legacy generator."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain

@@ -1,7 +1,5 @@
 """N-grams of words in documents, by lists of words; of ASCII, where letters and digits alone make words."""
 
-from __future__ import annotations
-
 import re
 
 

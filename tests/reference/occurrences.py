@@ -1,7 +1,5 @@
 """Where documents are read in walks: the readable twin of the kernels, which looks at every sample of a walk."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable
 from typing import Any

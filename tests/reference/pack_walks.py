@@ -1,7 +1,5 @@
 """Packs of a walk through a source, in the order of its windows: all at once, where the kernel works out one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Packs, written to be read: lists and loops, one process, no tensors."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Best-fit packing, one piece at a time, over a plain list of rows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

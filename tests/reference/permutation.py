@@ -1,7 +1,5 @@
 """Keys and permutations of the computed order, in Python's integers: the readable twin of the kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import isqrt
 

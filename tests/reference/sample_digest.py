@@ -1,7 +1,5 @@
 """The digest of a sample, of one at a time and in Python's integers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 MASK = (1 << 64) - 1

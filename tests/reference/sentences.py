@@ -1,7 +1,5 @@
 """Sentence mappings, one sentence at a time, with the generators of the C++ standard library."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 

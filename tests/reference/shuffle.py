@@ -1,7 +1,5 @@
 """The shuffle of `numpy.random.RandomState`: Fisher-Yates from the back, partners drawn by mask and rejection."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

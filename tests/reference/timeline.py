@@ -3,8 +3,6 @@
 Walks through the positions from 0 and keeps, of each source, the list of what is still to come.
 """
 
-from __future__ import annotations
-
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 

@@ -1,7 +1,5 @@
 """The sample index and the gathering of spans, one document at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

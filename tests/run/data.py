@@ -1,7 +1,5 @@
 """Pairs for runs in a few lines, with and without manifests, and as large as one likes."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs on disk, in either order: pairs of unique tokens, and a `run.toml` beside them."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Small locks, and strategies that make many of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any

@@ -1,7 +1,5 @@
 """Changes of a run from a position on: there as a whole or not at all, and nothing is dropped unasked."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from itertools import count

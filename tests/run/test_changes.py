@@ -1,7 +1,5 @@
 """Runs that change while they run: what was read stays, or the change is refused; and how two runs differ."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

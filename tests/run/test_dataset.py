@@ -1,7 +1,5 @@
 """A run as a dataset: every way to a sample, every kind of sample, columns, and data in object storage."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import pickle

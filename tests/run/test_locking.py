@@ -1,7 +1,5 @@
 """`run.lock`: what is consumed stays, or nothing is written; the file comes back as it was written, or not at all."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

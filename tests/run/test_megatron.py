@@ -1,7 +1,5 @@
 """The reference's order behind a `run.toml`: samples and index files of the builder, a lock, and no changes."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 

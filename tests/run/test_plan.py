@@ -1,7 +1,5 @@
 """What a run will have read: plans from its lock, histories before positions, and what a notebook shows of them."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Every line of `run.toml`: what it means, what is said where it is wrong, and edits of it."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import re

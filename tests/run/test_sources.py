@@ -1,7 +1,5 @@
 """Sources: found, locked as they are, held out, kept as they were, and compared with the lock."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Stages to segments, positions to windows and back, and digests of orders."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import replace
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """`python -m tests.simulation`: runs many seeds, or prints the trace of one."""
 
-from __future__ import annotations
-
 import argparse
 import secrets
 import sys

@@ -4,8 +4,6 @@ Guarantee: a process gets the arrays of its own data, all of one build, even if 
 process gets them, too.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tests.simulation.scheduler import FailedError, Faults, World

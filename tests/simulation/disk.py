@@ -6,8 +6,6 @@ and a rename is atomic. Unsynced bytes may be complete, old, truncated, zeros, o
 as soon as possible.
 """
 
-from __future__ import annotations
-
 import errno
 import heapq
 import os

@@ -4,8 +4,6 @@ Guarantee: a process that succeeds finds the output of all shards, in order; one
 other users are never removed; no process writes into an abandoned folder; all processes end, whichever die or freeze.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress

@@ -5,8 +5,6 @@ another one replaces it, also after a loss of power. Without `overwrite`, no fil
 and temporary files are left.
 """
 
-from __future__ import annotations
-
 from tests.simulation.scheduler import Actor, FailedError, Faults, World
 from tests.simulation.system import Modules, simulated
 from tokenloom.errors import OutputExistsError, StorageError

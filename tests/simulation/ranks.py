@@ -5,8 +5,6 @@ was disconnected from the store or failed. If one rank has the result, so has ev
 all ranks get it, however long it takes. Keys that an earlier group left in the store do no harm.
 """
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Runs seeds of scenarios."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import time

@@ -1,7 +1,5 @@
 """A range of seeds of each scenario, and planted bugs that the simulation must find."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.simulation.runner import SCENARIOS, run_seed, run_seeds

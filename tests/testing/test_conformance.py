@@ -1,7 +1,5 @@
 """The conformance checks of datasets, orders and object store clients: ours pass them, and every fault is named."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import hashlib

@@ -1,7 +1,5 @@
 """What is in wheels and sdist: all that is tracked and needed, and nothing else."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What a type checker knows of the installed package: `python known_types.py PYRIGHT`, in its environment."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Goes the whole way with an installed wheel: import, pair, index build, samples, batches. Prints a line."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -3,8 +3,6 @@
 Each of the twelve is rebuilt from a bug of a known project, which its docstring names.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import torch

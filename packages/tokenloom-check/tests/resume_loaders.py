@@ -1,7 +1,5 @@
 """Loaders without a library, correct and broken; the classes are factories, too."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """Benchmark passages in tokenized data: planted in many forms, and compared with naive sets of words."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import time

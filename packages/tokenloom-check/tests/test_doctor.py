@@ -1,7 +1,5 @@
 """`tokenloom doctor`."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

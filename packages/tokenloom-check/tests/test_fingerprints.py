@@ -1,7 +1,5 @@
 """Fingerprints of samples: content, and nothing but content."""
 
-from __future__ import annotations
-
 import collections
 from dataclasses import dataclass
 from datetime import date

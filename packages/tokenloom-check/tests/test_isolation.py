@@ -1,7 +1,5 @@
 """Isolation of documents: twelve leaks are found and named, and sound models pass."""
 
-from __future__ import annotations
-
 import json
 
 import isolation_models as models

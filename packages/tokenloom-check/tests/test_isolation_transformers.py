@@ -1,7 +1,5 @@
 """Verifies the table of the guide: which models of transformers isolate documents, and with which arguments."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Reports on packing, and `tokenloom pack-report`."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

@@ -1,7 +1,5 @@
 """How well orders are shuffled: what is measured, and what uniform permutations give."""
 
-from __future__ import annotations
-
 from itertools import permutations
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Loaders that are killed and resumed: correct ones pass, and every kind of fault is found and described."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """An explorer for tests: its data (a run over two sources, statistics, a pair without tokenizer) and its server."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

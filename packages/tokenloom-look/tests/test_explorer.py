@@ -1,7 +1,5 @@
 """The explorer: access to its server, queries, searches, views of pairs, runs and jobs, and the command."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

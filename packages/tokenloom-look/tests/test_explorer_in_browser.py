@@ -1,7 +1,5 @@
 """The explorer's page in a browser: views, keys, links, hostile texts, errors."""
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Iterator

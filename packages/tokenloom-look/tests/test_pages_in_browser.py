@@ -1,7 +1,5 @@
 """Charts and reports in a browser: colour schemes, print, keyboard, tables, no scripts, hostile data."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Reports: targets, sections, pages, charts as data and as pictures, and the command."""
 
-from __future__ import annotations
-
 import html as markup
 import json
 import os

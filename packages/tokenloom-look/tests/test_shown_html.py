@@ -1,7 +1,5 @@
 """HTML pieces, and documents and samples as HTML: no text becomes an element."""
 
-from __future__ import annotations
-
 import unicodedata
 from html.parser import HTMLParser
 

@@ -1,7 +1,5 @@
 """Small projects for tests: letters as tokens, an embedder that counts them, two datasets, settings, commands."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path

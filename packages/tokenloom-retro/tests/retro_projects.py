@@ -1,7 +1,5 @@
 """Project folders for tests: pairs, their chunks computed one by one, and given neighbors."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """BERT of Hugging Face as an embedder, with random weights."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

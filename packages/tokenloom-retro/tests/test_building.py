@@ -1,7 +1,5 @@
 """Builds: chunk tables, databases, indices, outputs with a manifest, projects that are resumed and verified."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """The commands of `tokenloom retro`, recorded settings of projects, and how a sample is shown."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Embedders, and the texts and vectors of chunks."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

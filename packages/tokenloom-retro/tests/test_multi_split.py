@@ -1,7 +1,5 @@
 """Texts of samples, splits restricted to those of preprocessing, and the names of Megatron."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from types import SimpleNamespace

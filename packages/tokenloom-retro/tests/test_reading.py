@@ -1,7 +1,5 @@
 """Samples with neighbors: files of blocks and arrays, chunk databases, projects, and whether they belong together."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

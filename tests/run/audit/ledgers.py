@@ -1,7 +1,5 @@
 """Runs of every kind of samples, and their ledgers counted sample by sample."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Where the tokens of a run went: by hand, against the plan, and against samples of every kind, in either order."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What is read where: spans are the tokens of samples, and documents and records are found where they are read."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A loop reads through every kind of change; what it saw is then found in the input files, and back."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections import Counter, defaultdict

@@ -1,7 +1,5 @@
 """Static files of pages, and one palette for all charts."""
 
-from __future__ import annotations
-
 import re
 from hashlib import sha256
 
