@@ -69,8 +69,8 @@ class PlanOptions(RunOptions, JsonOption):
     Attributes:
         micro_batch_size: samples per microbatch of a rank.
         data_parallel_size: number of data-parallel ranks.
-        json: print one JSON object: sequence_length, surplus, and two lists over train, valid and test, with null for
-            a split without data: `splits` (objects with the lists datasets and problems) and `resonance`.
+        json: print one JSON object: sequence_length, surplus, and two lists over train, valid and test: `splits`, of
+            objects with the lists datasets and problems (null without data), and `resonance` (null if none).
     """
 
     micro_batch_size: Annotated[Count | None, _MIXTURE] = None
@@ -160,7 +160,7 @@ class TrainerOptions(RunOptions):
     per_dataset_sequences_path: Annotated[str | None, Written(metavar="FILE")] = None
 
     def wanted_sizes(self) -> list[int | None]:
-        """Returns sample counts of the splits: from the trainer's options if one is set, else those of `RunOptions`."""
+        """Returns sample counts of the splits: from the trainer's options if any is set, else from `RunOptions`."""
         named = [name for name in _COUNTS if getattr(self, name) is not None]
         if not named:
             return super().wanted_sizes()

@@ -138,7 +138,7 @@ def _source_texts() -> Iterator[tuple[str, str]]:
 
 
 def train_tokenizer(path: str, *, vocab_size: int) -> TextTokenizer:
-    """Trains a byte-level BPE tokenizer on every eighth source, writes it to `path` and loads it from there."""
+    """Trains a byte-level BPE tokenizer on every eighth module of `_source_texts`; writes it to `path`."""
     tokenizer = require("tokenizers", extra="preprocess").ByteLevelBPETokenizer()
     texts = (text for _, text in itertools.islice(_source_texts(), 0, None, _SOURCE_STRIDE))
     settings = {"vocab_size": vocab_size, "min_frequency": 0, "special_tokens": _SPECIAL}

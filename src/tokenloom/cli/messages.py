@@ -62,7 +62,7 @@ def in_options(text: str, parser: argparse.ArgumentParser) -> str:
 
 
 def hint_in_options(hint: str, parser: argparse.ArgumentParser) -> str | None:
-    """Replaces settings by options; drops alternatives whose `setting=value` has no option; None if none is left."""
+    """Replaces settings by options; drops alternatives whose `setting=value` has no option; None if all are dropped."""
     parts = _ALTERNATIVES.split(hint)
     kept = ""
     for separator, part in zip(["", *parts[1::2]], parts[::2], strict=True):

@@ -164,7 +164,7 @@ def split_weights(text: str) -> str:
 def named_values(text: str, what: str, value: str, *, hint: str) -> Iterator[tuple[str, str, str]]:
     """Yields (name, value, location for messages) of each item of NAME=VALUE,…; a missing or repeated name is an error.
 
-    Error messages call the name `what`, and the value `value`.
+    `what` and `value` are the words for NAME and VALUE in error messages.
     """
     names = set()
     for item in items_of(text):
@@ -198,7 +198,7 @@ def declare(
     Class attributes refine the options:
         GROUP: title of the help group of the class's own fields.
         EITHER: tuples of mutually exclusive fields.
-        ONE_OF: tuples of fields, at least one of them required; the keys are the error texts if all are missing.
+        ONE_OF: tuples of fields, at least one per tuple required; each key is the tuple's name in error messages.
         WITHOUT_EFFECT: options to accept and ignore, such as `--flag --option=N --several=N…`, by reason; not in help.
 
     Returns a function that builds the dataclass from the parsed options; it raises `ConfigError` for invalid values.
@@ -348,7 +348,7 @@ class CommandParser(argparse.ArgumentParser):
 
     Attributes:
         groups: the subcommands.
-        one_of: tuples of destinations, at least one of them required; the keys are the error texts if all are missing.
+        one_of: tuples of destinations, at least one per tuple required; each key is the tuple's name in errors.
     """
 
     def __init__(self, **settings: Any) -> None:

@@ -114,8 +114,8 @@ def table(
 ) -> Iterator[str]:
     """Yields the lines of a table; columns with a heading are right-aligned, except the first.
 
-    If there are more than `most` rows, the last printed row is the sum of the other rows. On a narrow terminal, the
-    widest cells are shortened in the middle; in a pipe, each row is one line of any length.
+    If there are more than `most` rows, the last printed row is the sum of the omitted rows. On a narrow terminal,
+    the widest cells are shortened in the middle; in a pipe, each row is one line of any length.
     """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -147,7 +147,7 @@ def table(
 def facts_lines(title: str, facts: Mapping[str, Any], *, most: int | None = MOST_ROWS) -> Iterator[str]:
     """Yields the lines of a summary (see `HasFacts`): names and values as a table, each list as a table, then problems.
 
-    Nested mappings are flattened to "outer inner" names. None is left out, but printed as "none" in a nested mapping.
+    Nested mappings are flattened to "outer inner" names. None is left out; in a nested mapping it is printed as "none".
     """
     plain: list[tuple[str, Any]] = []
     tables: dict[str, Any] = {}
@@ -207,7 +207,7 @@ class StoppedBySignal(KeyboardInterrupt):
 
 @contextmanager
 def raise_signals() -> Iterator[None]:
-    """Raises `StoppedBySignal` on the first SIGTERM or SIGHUP in the `with` block, and ignores later ones.
+    """Raises `StoppedBySignal` on the first SIGTERM or SIGHUP in the `with` block, and ignores later signals.
 
     Closed terminals and service managers send several signals at once. A signal that has a handler keeps that handler.
     """

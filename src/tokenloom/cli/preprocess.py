@@ -332,7 +332,7 @@ class MultimodalOptions(TokenizerOptions, JobOptions, JsonOption):
 
     Attributes:
         input_path: JSON lines, or a folder of file pairs with equal names, such as cat.txt and cat.jpg.
-        input_image: folder of images for the records of INPUT, in order of their file names, as for Megatron's
+        input_image: folder of images for the records of INPUT, in order of the images' file names, as for Megatron's
             preprocess_mmdata.py; writes the pairs to PREFIX.pairs.jsonl.
         json: print one JSON object with the keys of `preprocess`; the object `numbers` has num_text_tokens,
             num_image_bytes, num_truncated.

@@ -146,7 +146,7 @@ def _of_run(path: str, options: ShowOptions) -> Shown:
 
 
 def _tokenizer_of(opened: Run, path: str | None) -> TextTokenizer | None:
-    """Loads the tokenizer at `path`. If None, loads the run's tokenizer; if that fails, prints why and returns None."""
+    """Loads the tokenizer at `path`. If None, loads the run's tokenizer; after an error, prints it and returns None."""
     if path is not None:
         return load_tokenizer(path)
     try:
@@ -287,7 +287,7 @@ class TraceOptions(RunFiles):
         text: print the decoded text.
         from_input: print the record, read again from the input file.
         check_inputs: report input files that have changed since they were tokenized.
-        worst: print instead the N documents with the largest share of the loss, and their first words (or --text).
+        worst: print instead the N documents with the largest share of the loss, and their first words (--text: all).
         json: print one JSON object per span, one per line: position, step, rank, micro_batch, source, pass, document,
             start, length, file, record (from 1), slot, denied, stage, walk, window, pair, row, run; text with --text,
             input with --from-input; unknown values are null. With --worst one object per document: source, document,
@@ -456,7 +456,7 @@ def _worst_lines(
 
 
 def _deny_lines(options: BatchSizes, opened: Run, documents: Sequence[Row], first: int) -> Iterator[str]:
-    """Yields a command that denies documents from position `first` on, or from the first unconsumed one if later."""
+    """Yields a command that denies documents from position `first` on, or later if `first` is already consumed."""
     position = max(first, opened.lock.consumed)
     arguments: list[object] = ["--from-position", position]
     if (sizes := options.batch_sizes(opened.lock)) is not None:
@@ -676,8 +676,8 @@ def _with_steps(table: SpanTable, topology: Topology | None) -> SpanTable:
 @dataclass(frozen=True, kw_only=True)
 class ReplayOptions(RunPath, BatchSizes):
     """Read a range of positions again and print its digest, as `check_reading` prints it at a checkpoint. The digest
-    is a sum over positions and tokens; ranks, microbatches and threads do not change it. The exit status is 1 if it
-    differs from --expect.
+    is a sum over positions and tokens; ranks, microbatches and threads do not change it. The exit status is 1 if the
+    digest differs from --expect.
 
     Attributes:
         from_position: the first position (default: that of --expect, else 0).

@@ -241,7 +241,7 @@ def _answer(
 
 
 def _segment(lock: RunLock, segment: LockedSegment, *, as_text: bool = False) -> dict[str, Any]:
-    """Returns the values of a segment to print; `weights` is a mapping by source, or a text of the largest shares."""
+    """Returns the values of a segment to print; `weights` is a mapping by source, or with `as_text` a text."""
     weights: Any = {lock.sources[source].name: weight for source, weight in segment.weights}
     if as_text:
         total, ranked = sum(weights.values()), sorted(segment.weights, key=lambda each: (-each[1], each[0]))
@@ -334,7 +334,7 @@ class IdOptions(RunPath, BatchSizes):
     as `run` in their state. Also print a digest of the sample order before a position. RUN may also be a lock file.
 
     Attributes:
-        position: the position of the digest, from 0 (default: the consumed samples of run.lock; none if 0).
+        position: the position, from 0 (default: the number of consumed samples in run.lock; if 0, print no digest).
         json: print one JSON object: path, run, position, digest and num_samples.
     """
 
@@ -394,7 +394,7 @@ class PlanOptions(RunPath, BatchSizes):
         tokens_per_second: training throughput over all ranks.
         start: date and time at which training reads the first unconsumed position (default: print no dates).
         json: print one JSON object: run, cut_short, num_samples, num_tokens; lists of objects: segments, sources, caps;
-            and the object `end`. All these objects except sources have step, seconds and date if the options give them.
+            and the object `end`. Segments, caps and `end` have step, seconds and date if the options give these.
     """
 
     tokens_per_second: Annotated[float | None, Written(metavar="N", group="dates")] = None
@@ -472,7 +472,7 @@ class _Schedule:
         return facts
 
     def text(self, position: int) -> str:
-        """Formats a position with its step, and its date or the time until it is read."""
+        """Formats a position with its step, and its date or the time until training reads it."""
         facts = self.facts(position)
         words = [f"step {facts['step']:,}"] if "step" in facts else []
         if "date" in facts:
