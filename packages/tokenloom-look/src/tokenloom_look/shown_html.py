@@ -29,7 +29,7 @@ def shown_html(shown: Shown, *, ids: bool = False, tokens: bool = True, level: i
     Args:
         shown: the document or sample to render.
         ids: show the id below each token; has no effect if `tokens` is False.
-        tokens: make each token an element with its id as `data-id`; otherwise only runs are elements.
+        tokens: make each token an element with its id as `data-id`; otherwise only the `run` elements exist.
         level: HTML level of the headings, 1 to 6.
     """
     html = [element("p", note, class_="note") for note in shown.notes]
@@ -73,7 +73,7 @@ def _section(section: ShownSection, runs: Sequence[Markup], level: int) -> Marku
 
 
 def _run(run: TokenRun, slot: int, announced: str, *, tokens: bool) -> Sequence[Markup]:
-    """Renders a run of tokens, after hidden words for screen readers: its part and loss, unless already `announced`."""
+    """Renders tokens of equal style, preceded by hidden words for screen readers that are not in `announced`."""
     first = run[0]
     is_padding = first.kind in PADDING
     words = [first.teaching] if first.teaching not in ("", announced) else []

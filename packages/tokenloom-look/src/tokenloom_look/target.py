@@ -105,7 +105,7 @@ class Target:
 
     @cached_property
     def samples(self) -> Any:
-        """Returns the samples of a run, pair or catalogue (all documents); None for other targets and for images."""
+        """Returns the samples of a run, or of a pair or catalogue without images; None for other targets."""
         if self.run is not None:
             return self.run.dataset()
         if self.kind not in (TargetKind.pair, TargetKind.catalogue) or self.pairs.get(self.name).data.multimodal:
@@ -122,7 +122,7 @@ class Target:
     def named(self, pair: int, document: int) -> tuple[int, int]:
         """Converts (pair index, document index in the pair) to (source index, document index in the source).
 
-        The index in the source counts over all pairs of the source. In a run, it counts sequences instead of
+        The document index in the source counts over all pairs of the source. A run counts sequences instead of
         documents, so empty documents do not count.
         """
         rows = self.pair_rows
@@ -302,7 +302,7 @@ def _windows(target: Target) -> GPTDataset:
 
 
 def _job_folder(word: str) -> str | None:
-    """Returns the folder of the unfinished job with this folder or this output prefix; None if there is no such job."""
+    """Returns the folder of an unfinished job, given the folder or the job's output prefix; None if there is none."""
     for folder in (word.rstrip("/"), f"{word}.job"):
         if not is_remote(word) and os.path.isfile(os.path.join(folder, JOB)):
             is_done = folder != word.rstrip("/") and os.path.exists(idx_path(word))

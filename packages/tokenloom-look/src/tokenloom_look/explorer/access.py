@@ -1,8 +1,8 @@
 """Access control of the explorer: token, host name, origin, and read-only methods.
 
-A page of another site can send requests to this machine. It can also read the answers if its site resolves a host name
-to 127.0.0.1. So requests for data need the token, and all requests need our host name and origin. The token is not a
-cookie, since browsers send the cookies of a host to all its servers.
+A page of another site can send requests to this machine. The page can also read the answers if a host name of its site
+resolves to 127.0.0.1. So requests for data need the token, and all requests need our host name and origin. The token is
+not a cookie, since browsers send the cookies of a host to all servers on that host.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Refusal:
 class Access:
     """The access rules of a server: its token, and the host names that requests may use.
 
-    `any_address` also allows every IP address as host name, since a site can redirect a name, but no IP address.
+    `any_address` also allows every IP address as host name: a hostile site can redirect its name, but no IP address.
     """
 
     names: frozenset[str]
@@ -67,7 +67,7 @@ class Access:
         return cls(names=frozenset(name.lower() for name in (*names, *own)), any_address=is_everywhere)
 
     def ticket(self) -> str:
-        """Returns a new ticket: a token that opens the page once, for command lines, which other users can see."""
+        """Returns a ticket, a token that opens the page once; safe in command lines, which other users can see."""
         self._tickets.append(secrets.token_urlsafe(32))
         return self._tickets[-1]
 

@@ -35,7 +35,7 @@ def jump(session: Session, query: Query) -> dict[str, Any]:
 
 
 def _meant(session: Session, value: str) -> tuple[str, str]:
-    """Returns the kind of a typed text, "step", "position" or "document", and the number or name in it."""
+    """Parses a typed text: returns its kind ("step", "position" or "document") and its number or name."""
     if found := _STEP.fullmatch(value):
         return "step", found[1]
     if found := _POSITION.fullmatch(value):

@@ -54,7 +54,7 @@ def target(session: Session, query: Query) -> dict[str, Any]:
 
 
 def section(session: Session, query: Query) -> dict[str, Any]:
-    """Returns a section of the report as JSON values; makes it once, except for a job, which changes."""
+    """Returns a section of the report as JSON values; makes each section once, or for a job in each call."""
     name = query.text("id")
     query.check_read()
     listed = next((each for each in sections_of(session.target) if each.id == name), None)

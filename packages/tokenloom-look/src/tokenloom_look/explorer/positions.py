@@ -64,7 +64,7 @@ def position(session: Session, query: Query) -> dict[str, Any]:
 
 
 def _losses(session: Session, chosen: np.ndarray[Any, np.dtype[np.int64]]) -> dict[tuple[int, int], dict[str, Any]]:
-    """Returns, by (position, slot), a span's recorded `loss` per token and its `loss_level`, 0 (usual) to 2 (high)."""
+    """Returns `loss` per token and `loss_level`, 0 (usual) to 2 (high), of spans by (position, first slot)."""
     run = session.target.run
     if run is None or session.losses is None:
         return {}
@@ -77,7 +77,7 @@ def _losses(session: Session, chosen: np.ndarray[Any, np.dtype[np.int64]]) -> di
 
 
 def occurrences(session: Session, query: Query) -> dict[str, Any]:
-    """Returns a page of the positions before `stop` at which a run reads a document, and the `total` of positions."""
+    """Returns the positions before `stop` at which a run reads a document: `total`, and a page as `rows`."""
     source = session.source(query)
     number = session.document(query, source)
     first, count = query.page(default=_ROWS, most=_MOST_ROWS)

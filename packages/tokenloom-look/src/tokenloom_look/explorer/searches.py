@@ -1,8 +1,8 @@
 """Searches all documents for a text or ids; each request searches a part and returns a cursor to continue.
 
-A search compares ids if some tokens of the text do not depend on the text around it. For other texts (short ones) it
-decodes all data, which is a hundred times slower. Only decoding also finds a text in documents that were tokenized with
-BPE dropout.
+A search compares ids if some tokens of the text do not depend on the surrounding text. Otherwise, for short texts, the
+search decodes all data, which is a hundred times slower. In documents that were tokenized with BPE dropout, only
+decoding finds a text reliably.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class _Pattern:
         return "text by decoding"
 
     def stages(self, pair: OpenPair, row: int, start: int, until: float) -> Iterator[_Stage]:
-        """Yields the matches from token `start` of sequence `row` on, part by part; ends a part at the time `until`."""
+        """Yields the matches from token `start` of sequence `row` on, part by part; at time `until`, a part ends."""
         if self.ids:
             return self._stages_of_ids(pair, row, start, until)
         return self._stages_of_text(pair, row, start)

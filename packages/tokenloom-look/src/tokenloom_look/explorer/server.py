@@ -56,7 +56,7 @@ class LocalServer:
         return self._url(self.access.token)
 
     def url_for_once(self) -> str:
-        """Returns an address that opens the page only once, for command lines, which other users can see."""
+        """Returns an address that opens the page only once; safe in command lines, which other users can see."""
         return self._url(self.access.ticket())
 
     def _url(self, token: str) -> str:

@@ -54,7 +54,7 @@ class Session:
 
     @property
     def num_positions(self) -> int | None:
-        """Returns the number of positions of a run; None if endless, or for a pair, where counting needs a shuffle."""
+        """Returns the number of positions of a run; None if the run is endless, and for other targets."""
         return None if self.target.run is None else self.target.run.num_samples
 
     def source(self, query: Query) -> int:

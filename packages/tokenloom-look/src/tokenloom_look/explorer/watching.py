@@ -43,7 +43,7 @@ def _job(folder: str) -> dict[str, Any]:
 
 
 def _training(path: str) -> dict[str, Any]:
-    """Returns the age, the last step and the charts of the statistics file; only words if it does not exist yet."""
+    """Returns the age, the last step and the charts of the statistics file; if there is no file yet, says so."""
     lines: list[Line] = []
     facts: list[tuple[str, str]] = []
     words, num_skipped = f"`{path}` does not exist yet.", 0

@@ -1,4 +1,4 @@
-"""The section "Blend": how many samples a blend takes of each dataset, and how many passes these are."""
+"""The section "Blend": how many samples a blend takes from each dataset, in how many passes over the dataset."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MANY_PASSES = 4
 
 
 def blend_section(target: Target, _options: ReportOptions) -> Section | None:
-    """Returns the section, for a training that reads as many tokens as all datasets have; None without a blend."""
+    """Returns the section; assumes that training reads as many tokens as the datasets have. None without a blend."""
     if target.run is not None or target.blend is None or len(target.sources) < 2:
         return None
     prefixes, weights = target.blend

@@ -30,7 +30,7 @@ class Options(TargetOptions):
     Attributes:
         output: path of the page, such as x.html.
         overwrite: replace an existing file.
-        num_samples_shown: number of samples to show, and also of documents.
+        num_samples_shown: number of samples to show, and number of random documents to show.
         statistics: file with statistics of a training loop, written by JsonLinesWriter.
         contamination: output of `tokenloom contamination --json`.
         pictures: folder to write each chart to, as ID.png.

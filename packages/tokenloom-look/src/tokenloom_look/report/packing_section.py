@@ -32,7 +32,7 @@ class _Fit:
 
 
 def packing_section(target: Target, options: ReportOptions) -> Section | None:
-    """Returns the fill of packs and the documents that are cut; reads at most eight million lengths of 256 pairs."""
+    """Returns the fill of packs and the documents that are cut; reads at most 8 million lengths from 256 pairs."""
     lengths, num_documents = _lengths(target)
     if not len(lengths):
         return None
@@ -54,7 +54,7 @@ def packing_section(target: Target, options: ReportOptions) -> Section | None:
 
 
 def _lengths(target: Target) -> tuple[NDArray[np.int32], int]:
-    """Returns lengths of non-empty documents, thinned at regular intervals, and the total number of documents."""
+    """Returns non-empty documents' lengths in evenly spaced chunks, and the total number of documents."""
     prefixes = [prefix for source in target.sources for prefix in source.prefixes]
     total = sum(source.num_documents for source in target.sources)
     every = -(-total // _MOST_DOCUMENTS)

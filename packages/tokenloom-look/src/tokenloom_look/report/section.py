@@ -34,7 +34,7 @@ class ReportOptions:
     """Options of a report.
 
     Attributes:
-        num_samples_shown: number of samples to show, and also of documents.
+        num_samples_shown: number of samples to show, and number of random documents to show.
         global_batch_size: samples per step, to show steps instead of positions; None if unknown.
         statistics: statistics file written by `JsonLinesWriter`, or None.
         contamination: file with the output of `tokenloom contamination --json`, or None.
@@ -164,7 +164,7 @@ class Chart:
         return picture(self)
 
     def thinned(self, *, most: int = MOST_POINTS) -> Chart:
-        """Returns the chart with at most `most` points; its note says how many were dropped."""
+        """Returns the chart, thinned to `most` points unless it has bars; a note then says how many are drawn."""
         xs = np.asarray(self.x)
         if len(xs) <= most or self.kind == "bars":
             return self
@@ -237,7 +237,7 @@ def kept_points(ys: NDArray[Any], *, most: int = MOST_POINTS) -> NDArray[np.int6
 
 
 def _without_gaps(line: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Returns two copies of a line: for minima, with gaps replaced by infinity; for maxima, by minus infinity."""
+    """Returns a line for minima, with infinity in its gaps, and the line for maxima, with minus infinity."""
     if line.dtype.kind != "f":
         return line, line
     gaps = np.isnan(line)

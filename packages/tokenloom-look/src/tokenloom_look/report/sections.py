@@ -43,7 +43,7 @@ class ListedSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SectionResult:
-    """The result of making a section. After an error, `section` shows its message."""
+    """The result of making a section. After an error, `section` shows the error message."""
 
     listed: ListedSection
     section: Section | None

@@ -39,8 +39,8 @@ def statistics_section(target: Target, options: ReportOptions) -> Section | None
 def section_of_lines(path: str, lines: Sequence[Line], *, num_lines: int) -> Section:
     """Returns the section that draws `lines`, a selection of the `num_lines` lines of the file `path`.
 
-    Numbers are drawn over `step`, or over the number of the line in `lines`, from 1, if it has no `step`. A mapping of
-    numbers becomes one chart; a mapping of mappings becomes a chart per inner name.
+    Numbers are drawn over the line's `step`; a line without `step` is drawn at its place in `lines`, from 1. A mapping
+    of numbers becomes one chart; a mapping of mappings becomes a chart per inner name.
     """
     steps = np.array([_number(line.get("step", number)) for number, line in enumerate(lines, 1)], dtype=np.float64)
     order = np.argsort(steps, kind="stable")  # a resumed run may repeat steps

@@ -100,7 +100,7 @@ def _findings(sample: TokenSample, target: Target) -> Iterator[str]:
 
 @dataclass(slots=True, kw_only=True)
 class TokenSample:
-    """Statistics of random token ranges; `texts` has (bytes of text, number of tokens) of each decoded range."""
+    """Statistics of random token ranges; `texts` has (number of bytes, number of tokens) of each decoded range."""
 
     num_tokens: int = 0
     counts: Counter[int] = field(default_factory=Counter)
