@@ -107,12 +107,12 @@ def make_output(
     restart: bool = False,
     overwrite: bool = False,
 ) -> OutputManifest:
-    """Makes the missing blocks of an output and returns the manifest; other processes may make blocks meanwhile.
+    """Makes the missing blocks of an output and returns its manifest; several processes can share this work.
 
     See `build_retro` for the arguments.
 
     Raises:
-        OutputExistsError: another output exists, and `overwrite` is False.
+        OutputExistsError: existing files would be replaced, and `overwrite` is False.
         ConfigError: the job's folder belongs to a task with other settings.
         TokenloomError: a block cannot be made or written; finished blocks are kept.
     """

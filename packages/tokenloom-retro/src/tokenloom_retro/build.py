@@ -58,7 +58,7 @@ def build_retro(
     Raises:
         ConfigError: a setting is invalid, or a dataset has too few chunks.
         DatasetNotFoundError: a dataset does not exist.
-        OutputExistsError: another output exists, and `overwrite` is False.
+        OutputExistsError: existing files would be replaced, and `overwrite` is False.
         TokenloomError: reading or writing failed; finished blocks are kept.
     """
     if unknown := set(tasks).difference(TASKS):
@@ -103,7 +103,7 @@ def outputs_of(
     *,
     with_index: bool = True,
 ) -> Iterator[tuple[Output, BlockTask | None]]:
-    """Yields (output, task) in order, up to and including the first missing output; task is None without blocks."""
+    """Yields (output, task) in order, up to the first missing output (inclusive); the task of merged tables is None."""
     parts = []
     for _, prefix in settings.data:
         task: BlockTask = chunk_task(project, chunks, settings, prefix)

@@ -118,7 +118,7 @@ def chunk_block(spans: UInt32s, num_tokens: Int64s, documents: range) -> ChunkBl
 def train_fraction(split: str) -> float:
     """Returns the share of documents to retrieve from: the first of three percentages.
 
-    Their sum is not checked here; Megatron fails if it is not 100.
+    The sum of the percentages is not checked here; Megatron fails if it is not 100.
 
     Example:
         >>> train_fraction("98,2,0")
@@ -145,7 +145,7 @@ def num_train_chunks(chunks_valid: UInt32s, num_documents: int) -> int:
 
 
 def num_sampled_chunks(num_vectors: int, ratios: Sequence[float]) -> list[int]:
-    """Returns how many chunks of each dataset train the index: `num_vectors` by weight, rounded down as in Megatron.
+    """Divides `num_vectors` chunks to train the index on among datasets, by weight, rounded down as in Megatron.
 
     Example:
         >>> num_sampled_chunks(1000, [2.0, 1.0])

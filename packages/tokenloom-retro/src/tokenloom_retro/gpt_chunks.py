@@ -31,7 +31,7 @@ class GPTChunkDataset:
 
     Args:
         sample_dataset: samples with `text`, such as `MultiSplitGPTDataset` or a blend.
-        sample_length: tokens per sample; `text` may have one more.
+        sample_length: tokens per sample; `text` may have one more token.
         chunk_length: tokens per chunk.
 
     Attributes:

@@ -90,7 +90,7 @@ def embedding_task(
     database: OutputManifest,
     trained: OutputManifest | None = None,
 ) -> EmbeddingTask:
-    """Returns the task of training the index, or of filling it if `trained`, its manifest after training, is given."""
+    """Returns the task of filling the index that has the manifest `trained`; if None, of training the index."""
     kind: DatabaseKind = "sampled" if trained is None else "train"
     identity: dict[str, Any] = {
         **chunks.identity(),

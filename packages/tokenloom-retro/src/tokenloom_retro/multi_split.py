@@ -1,4 +1,4 @@
-"""Samples for RETRO: GPT samples without masks, from documents that the build also assigned to the split."""
+"""Samples for RETRO: GPT samples without masks; a split has only documents that are in the same split of the build."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class MultiSplitGPTDatasetConfig(GPTDatasetConfig):
 
     Attributes:
         return_document_ids: whether samples have document ids, which the search for neighbors needs. Required.
-        split_preprocessing: the `split` used to build neighbors. Required. A split of the samples has only documents
-            that the build also assigned to this split.
+        split_preprocessing: the `split` used to build neighbors. Required. A split leaves out
+            the documents that are in another split of the build.
     """
 
     return_document_ids: bool | None = None

@@ -29,7 +29,7 @@ _SETTINGS = {
 def check_neighbor_folder(
     project: RetroProject, folder: str, key: str, dataset: Any, *, num_samples: int, chunk_length: int
 ) -> None:
-    """Checks that the neighbors in a folder belong to these samples, which are of the split `key`.
+    """Checks that the neighbors in a folder belong to `dataset`, the samples of split `key`.
 
     Raises:
         ConfigError: the folder does not exist, or belongs to another split or other samples. With
@@ -68,7 +68,7 @@ def settings_of(dataset: Any) -> MultiSplitGPTDatasetConfig | None:
 def _problem(
     project: RetroProject, name: str, key: str, dataset: Any, num_samples: int, chunk_length: int
 ) -> str | None:
-    """Returns how a neighbor folder differs from the samples; None if it matches."""
+    """Returns why the neighbors in folder `name` do not belong to the samples; None if they do."""
     split, _, found = name.rpartition("_")
     if split != key:
         return f"the folder name must start with `{key}_`, got `{name}`"

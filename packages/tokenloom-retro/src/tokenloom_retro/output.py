@@ -110,7 +110,7 @@ class Output:
         """Returns the manifest if the output is finished; None if the output is still to be made.
 
         Raises:
-            OutputExistsError: another output exists, and `overwrite` is False.
+            OutputExistsError: existing files would be replaced, and `overwrite` is False.
         """
         found = self.finished()
         if found is None and not overwrite and (existing := self.existing_paths()):
@@ -198,7 +198,7 @@ class NewOutput:
         If another process has published the same output, discards the new files and returns the existing manifest.
 
         Raises:
-            OutputExistsError: another output exists, and `overwrite` is False.
+            OutputExistsError: existing files would be replaced, and `overwrite` is False.
             StorageError: writing failed; existing files are unchanged.
         """
         output, key = self._output, self._output.manifest_path

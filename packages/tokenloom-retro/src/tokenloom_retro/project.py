@@ -44,7 +44,7 @@ class DatasetInfo:
     Attributes:
         ratio: weight in the blend.
         prefix: prefix of the pair, relative to `PROJECT/data`.
-        n_docs, n_docs_train: number of all documents, and of train documents; these are the first documents.
+        n_docs, n_docs_train: number of all documents, and of train documents, which come first.
         n_chunks, n_chunks_train: number of valid chunks of all documents, and of train documents.
         n_chunks_invalid: number of chunks skipped because their text is empty for the embedder.
         n_chunks_sampled: number of chunks to train the index on, the first chunks of the dataset.
@@ -135,7 +135,7 @@ class RetroProject:
 
     @cached_property
     def config(self) -> Mapping[str, Any]:
-        """Returns the recorded settings by Megatron's names; empty without a file."""
+        """Returns the recorded settings by Megatron's names; empty if `config.json` does not exist."""
         path = self.config_path
         if not os.path.exists(path):
             return {}

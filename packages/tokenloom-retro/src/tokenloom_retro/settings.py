@@ -196,7 +196,7 @@ def recorded_settings(project: RetroProject) -> RecordedSettings:
 
 
 def tokenizer_of_project(project: RetroProject, recorded: RecordedSettings, named: Any = None) -> Any:
-    """Returns the tokenizer `named`, or if it is None the recorded one.
+    """Returns the tokenizer `named`, or the recorded tokenizer if `named` is None.
 
     Raises:
         TokenizerError: no tokenizer is recorded, or the recorded one is missing or changed.
@@ -214,7 +214,7 @@ def tokenizer_of_project(project: RetroProject, recorded: RecordedSettings, name
 
 
 def embedder_of_project(project: RetroProject, recorded: RecordedSettings, named: Any = None) -> Any:
-    """Returns `named`, or if it is None the recorded name of the embedder; both are arguments of `as_embedder`."""
+    """Returns `named`, or the recorded name if `named` is None: an argument of `as_embedder`."""
     if named is None and recorded.embedder is None:
         message = f"`{project.config_path}` has no embedder"
         raise ConfigError(message, hint="pass the embedder of the build as `embedder=…`")
@@ -241,7 +241,7 @@ def _data_of(entries: Sequence[Any]) -> tuple[tuple[float | None, str], ...]:
 
 
 def _sizes_of(config: Mapping[str, Any]) -> tuple[int | None, int | None, int | None]:
-    """Returns the number of samples per split; in a project of Megatron, computed from its evaluation settings."""
+    """Returns the number of samples per split; for Megatron's projects, computed from the evaluation settings."""
     train = config["retro_gpt_train_samples"]
     names = ("retro_gpt_global_batch_size", "retro_gpt_eval_interval", "retro_gpt_eval_iters")
     if "retro_gpt_valid_samples" in config or any(config.get(name) is None for name in names):

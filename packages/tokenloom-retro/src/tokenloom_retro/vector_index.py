@@ -281,7 +281,7 @@ def recall(found: Int64s, exact: Int64s) -> float:
 
 
 def by_pieces(work: Callable[[slice], None], count: int, num_threads: int) -> None:
-    """Calls `work` with slices of `count` vectors in several threads, each with one thread of `faiss`."""
+    """Divides `count` vectors into slices; calls `work` with each slice, in threads without inner parallelism."""
 
     def alone(piece: slice) -> None:
         with _threads(1):  # OpenMP counts threads per calling thread

@@ -48,7 +48,7 @@ class Options(SizeOptions, TokenizerOptions, RunnerOptions):
         embedder: wordllama, wordllama:DIMENSION or bert:PATH.
         tasks: tasks to run, with the tasks they need (default db-build,index-build,query-neighbors).
         json: print one JSON object: project, data (a list with prefix and weight of each dataset), database (an object
-            of counts), num_vectors of the index, neighbors (num_chunks of each split), seconds; null if not built.
+            of counts), num_vectors (of the index, or null), neighbors (num_chunks by split, or null), seconds.
     """
 
     project: Annotated[str, Written(metavar="PROJECT", is_positional=True)]

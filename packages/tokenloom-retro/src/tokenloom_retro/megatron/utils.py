@@ -30,7 +30,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Block(TypedDict):
-    """A range of items and the path of its file."""
+    """A range of items, and the path of the file with these items."""
 
     range: tuple[int, int]
     path: str

@@ -1,4 +1,4 @@
-"""`megatron.core.datasets.retro.config` and its modules: containers used to prepare a project."""
+"""`megatron.core.datasets.retro.config` and its modules: dataclasses of a build, and the interface of embedders."""
 
 from __future__ import annotations
 

@@ -166,5 +166,5 @@ def get_merged_valid_dataset(
 
 
 def get_merged_datasets(project_dir: str, chunk_length: int, eod_token_id: int) -> dict[str, DBDataset]:
-    """Returns the chunks by "sampled", "train" and "valid"; see `get_merged_dataset`."""
+    """Returns the result of `get_merged_dataset` for each `db_type`: "sampled", "train" and "valid"."""
     return {kind: get_merged_dataset(project_dir, chunk_length, eod_token_id, kind) for kind in _KINDS}
