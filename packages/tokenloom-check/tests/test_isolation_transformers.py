@@ -24,17 +24,17 @@ KINDS = {
 }
 
 ARGUMENTS = {
-    "tokens alone": lambda batch: {},
+    "none": lambda batch: {},
     "`position_ids`": lambda batch: {"position_ids": batch["position_ids"]},
     "`position_ids`, `attention_mask` of ones": lambda batch: {
         "position_ids": batch["position_ids"],
         "attention_mask": torch.ones_like(batch["tokens"]),
     },
-    "`position_ids`, bool mask of blocks": lambda batch: {
+    "`position_ids`, block-diagonal bool mask": lambda batch: {
         "position_ids": batch["position_ids"],
         "attention_mask": block_mask(batch),
     },
-    "`position_ids`, float mask of blocks": lambda batch: {
+    "`position_ids`, block-diagonal float mask": lambda batch: {
         "position_ids": batch["position_ids"],
         "attention_mask": torch.where(block_mask(batch), 0.0, -torch.inf),
     },
@@ -44,7 +44,7 @@ OF_ATTENTION = [*ARGUMENTS][:5]
 CASES = [
     *[("Llama", attention, arguments) for attention in ("eager", "sdpa") for arguments in OF_ATTENTION],
     *[("Qwen2", attention, arguments) for attention in ("eager", "sdpa") for arguments in OF_ATTENTION],
-    *[(kind, "", arguments) for kind in ("Mamba", "Mamba2") for arguments in ("tokens alone", "`seq_idx`")],
+    *[(kind, "", arguments) for kind in ("Mamba", "Mamba2") for arguments in ("none", "`seq_idx`")],
 ]
 
 
