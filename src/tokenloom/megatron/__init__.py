@@ -1,8 +1,8 @@
 """Drop-in replacements for Megatron's data modules: same names, signatures and hooks (methods to override).
 
 `tokenloom.megatron.core.datasets.gpt_dataset` replaces `megatron.core.datasets.gpt_dataset`, and so on. `install()`
-redirects imports of Megatron's modules to these; `python -m tokenloom.megatron pretrain_gpt.py …` calls `install()`
-and runs the script.
+redirects imports of Megatron's modules to the replacements; `python -m tokenloom.megatron pretrain_gpt.py …` calls
+`install()` and runs the script.
 """
 
 import lazy_loader

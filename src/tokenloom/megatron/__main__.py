@@ -205,7 +205,7 @@ def _build_indexed_dataset(argv: list[str], _note: Note) -> list[str]:
 
 
 def _preprocess_multimodal(argv: list[str], note: Note) -> list[str]:
-    """Returns the command that replaces `preprocess_mmdata.py`, which pads only with `--append-eod`."""
+    """Returns the command that replaces `preprocess_mmdata.py`. Both pad texts only with `--append-eod`."""
     values, without_padding = _extract(argv, "--pad-length", flags=("--append-eod",))
     if "--pad-length" in values and "--append-eod" not in values:
         note("--pad-length has no effect without --append-eod, as in Megatron's tool")

@@ -57,7 +57,7 @@ _MASKING = {"masking_do_full_word": True, "masking_do_permutation": False, "mask
 
 
 class _Kind(NamedTuple):
-    """A kind of dataset: module and name of its config class, `fields` (setting by argument), and constant settings."""
+    """A kind of dataset: module and name of its `config` class, `fields` {argument: setting}, and `fixed` settings."""
 
     module: str
     config: str
@@ -292,7 +292,7 @@ def get_blend_and_blend_per_split(args: Any) -> Blends:
 
 
 def sequences_from_args(args: Any) -> dict[str, list[int]] | None:
-    """Returns {prefix: [num_sequences, num_documents + 1]} from `--per-dataset-sequences-path`; None if not given."""
+    """Returns {prefix: [num_sequences, num_documents + 1]} from `--per-dataset-sequences-path`; None without it."""
     path = argument_values(args).get("per_dataset_sequences_path")
     if path is None:
         return None

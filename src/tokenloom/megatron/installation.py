@@ -228,7 +228,7 @@ _FIELD = re.compile(r"^(MAJOR|MINOR|PATCH|PRE_RELEASE)\s*=\s*['\"]?([^'\"\s#]*)"
 
 
 def reference_version() -> tuple[int, ...]:
-    """Returns the version of megatron-core, such as (0, 16, 1); `NEWEST` if it is unknown or not installed."""
+    """Returns the version of megatron-core, such as (0, 16, 1); `NEWEST` if no version is found."""
     text = installed_version()
     return (version_numbers(text) if text else ()) or NEWEST
 
@@ -237,7 +237,7 @@ def installed_version() -> str | None:
     """Returns the version of the megatron-core that this process has imported or would import, such as "0.16.1".
 
     Empty if the version is unknown, None if megatron-core is not installed. The version is read from
-    `package_info.py` without importing it. A checkout on the import path takes precedence over an installed package.
+    `package_info.py`, which is not imported. A checkout on the import path takes precedence over an installed package.
     """
     core = sys.modules.get("megatron.core")
     if core is not None and isinstance(version := vars(core).get("__version__"), str):

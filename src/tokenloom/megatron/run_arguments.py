@@ -49,7 +49,7 @@ class TakenArguments:
 
     Attributes:
         entries: weights and prefixes of the blend, as in `--data-path`.
-        sequence_length, samples, seed, tokenizer, settings: as for `draft_text`.
+        sequence_length, samples, seed, tokenizer, settings: arguments of `draft_text`.
         not_taken: (name, reason) of each data argument that has no equivalent in a run.
         others: names of the arguments that do not affect data.
     """

@@ -21,7 +21,7 @@ _VERBOSE = False
 
 
 class BlendedDataset(blended.BlendedDataset, torch.utils.data.Dataset[Any]):  # type: ignore[misc]  # torch has no types
-    """`tokenloom.BlendedDataset` as a torch dataset; programs may override `_build_indices` and assign its arrays."""
+    """`tokenloom.BlendedDataset` as a torch dataset; programs may override `_build_indices` and assign index arrays."""
 
     dataset_index = index_array("dataset_index")
     dataset_sample_index = index_array("dataset_sample_index")
@@ -59,7 +59,7 @@ class BlendedDataset(blended.BlendedDataset, torch.utils.data.Dataset[Any]):  # 
         return GivenBlendOrder(dataset_index, dataset_sample_index, identity=identity)
 
     def __getitems__(self, positions: Sequence[int | None]) -> list[Any]:
-        """Returns `[dataset[k] for k in positions]`, read as one batch unless that would skip an overridden method."""
+        """Returns `[dataset[k] for k in positions]`; reads one batch unless a batch would skip an overridden method."""
         samples = super().__getitems__(positions)
         listed = list(samples)
         if isinstance(samples, SampleBatch):

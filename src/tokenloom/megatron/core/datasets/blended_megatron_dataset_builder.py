@@ -27,7 +27,7 @@ Matrix = Sequence[tuple[float, float] | None]
 
 
 class BlendedMegatronDatasetBuilder(dataset_builder.BlendedMegatronDatasetBuilder):
-    """`tokenloom.BlendedMegatronDatasetBuilder`, its arguments and errors, with Megatron's hooks.
+    """`tokenloom.BlendedMegatronDatasetBuilder` with Megatron's hooks; same arguments and errors.
 
     Hooks are the methods `_build_…` and `build_generic_dataset`. If a subclass overrides a hook, `build` calls all
     hooks as Megatron does: rank 0 builds first, the other ranks build after a `torch.distributed` barrier. Otherwise
@@ -95,7 +95,7 @@ class BlendedMegatronDatasetBuilder(dataset_builder.BlendedMegatronDatasetBuilde
     def _build_megatron_datasets_parallel(
         self, prefixes: Sequence[str | None], split: Matrix, sizes_per_dataset: Sequence[Sequence[int | None]]
     ) -> list[list[Any]]:
-        """Builds datasets in a thread pool; returns a list per split, in order of `prefixes`; may be overridden."""
+        """Builds datasets in threads; returns one list per split, each in order of `prefixes`. May be overridden."""
         build_splits = self._build_megatron_dataset_splits
 
         def build() -> list[list[Any]]:

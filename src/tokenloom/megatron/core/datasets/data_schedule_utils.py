@@ -135,7 +135,7 @@ def broadcast_to_pp_group(
     pp_group: Any,
     dev: Any,
 ) -> tuple[Any, Any, Any, Any]:
-    """Returns packs, their number and sums of lengths; middle stages get those of the first stage, only as metadata."""
+    """Returns packs, their number and two sums; middle stages get the numbers and the metadata of the first stage."""
     numbers = (num_micro_batches, seqlen_sum_this_global_batch, seqlen_squared_sum_this_global_batch)
     if Channel(pp_group).size <= 2:
         return new_samples, *numbers
@@ -200,7 +200,7 @@ def create_data_iterator(
 
 
 def get_thd_partitioned_indices(cu_seqlens: Any, total_tokens: int, cp_size: int, cp_rank: int) -> Any:
-    """Returns the positions of a context-parallel rank's tokens in a pack, int32, as Transformer Engine computes them.
+    """Returns the indices of a context-parallel rank's tokens in a pack, int32, as Transformer Engine computes them.
 
     Example:
         >>> get_thd_partitioned_indices(torch.tensor([0, 8, 12]), 12, 2, 1).tolist()
@@ -219,7 +219,7 @@ _NAMES = ("dp", "cp", "dp_cp", "tp", "pp")
 def groups_of_run(pg_collection: Any, *names: str) -> dict[str, Any]:
     """Returns the process groups dp, cp, dp_cp, tp and pp by name; all None for a single process.
 
-    Reads the attributes of `pg_collection`, which must include `names`, or Megatron's parallel state for None.
+    Reads the attributes of `pg_collection`, which must include `names`; if it is None, Megatron's parallel state.
     """
     if pg_collection is not None:
         missing = [name for name in names if not hasattr(pg_collection, name)]

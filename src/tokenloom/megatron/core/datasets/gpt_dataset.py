@@ -86,7 +86,7 @@ class GPTDatasetConfig(plain_config.GPTDatasetConfig, BlendedMegatronDatasetConf
 
 
 class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
-    """`tokenloom.GPTDataset`, its arguments and errors, with Megatron's hooks and index arrays that can be assigned.
+    """`tokenloom.GPTDataset` with Megatron's hooks, and index arrays to assign; same arguments and errors.
 
     Native kernels fill the samples unless a subclass overrides a hook, a program replaces a function of this module, or
     assigned arrays give samples different lengths. In these cases each sample is made in Megatron's steps, by
@@ -329,7 +329,7 @@ def _build_document_index(
 
 
 def _build_shuffle_index(num_samples: int, total_size: int, numpy_random_state: np.random.RandomState) -> NDArray[Any]:
-    """Returns a permutation of [0, total_size), uint32 or int64: first [0, num_samples) shuffled, then the rest."""
+    """Returns the shuffled integers [0, num_samples), then the shuffled rest of [0, total_size), uint32 or int64."""
     dtype = np.int64 if total_size >= np.iinfo(np.uint32).max - 1 else np.uint32
     numbers: NDArray[Any] = np.arange(total_size, dtype=dtype)
     numpy_random_state.shuffle(numbers[:num_samples])

@@ -27,7 +27,7 @@ def build_sample_idx(
     drop_last_partial_sequence: bool = True,
     add_extra_token_to_sequence: bool = True,
 ) -> NDArray[Any]:
-    """Returns the sample index, see `build_sample_idx_int32`; int64 if a position or length exceeds int32."""
+    """Returns the sample index, see `build_sample_idx_int32`; int64 if an index or length exceeds int32."""
     largest = max(document_indices.shape[0], int(sizes.max()))
     build = build_sample_idx_int32 if largest <= np.iinfo(np.int32).max else build_sample_idx_int64
     stream = document_indices, sequence_length, num_epochs, tokens_per_epoch

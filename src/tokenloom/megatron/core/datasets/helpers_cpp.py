@@ -72,7 +72,7 @@ def build_sample_idx_int32(
 ) -> NDArray[Any]:
     """Returns the start of each sample and the end of the last sample, int32[num_samples + 1, 2].
 
-    A row is (position in `document_idx`, token offset in that document). Samples past the last token start at the
+    A row is (index in `document_idx`, token offset in that document). Samples past the last token start at the
     end of the last document.
     """
     lengths, stream = _array(sizes, np.int32), _array(document_idx, np.int32)

@@ -201,7 +201,7 @@ OBJECT_STORAGE_BIN_READERS: dict[str, Any] = {"s3": _S3BinReader, "msc": _MultiS
 
 
 class _ReaderSource:
-    """A byte source that reads tokens through the `bin_reader` of a program; `source` provides the size."""
+    """A byte source over the `bin_reader` that a program assigned; `source` only gives the size in bytes."""
 
     mapped = None
 

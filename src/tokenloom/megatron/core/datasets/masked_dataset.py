@@ -20,7 +20,7 @@ class MaskedWordPieceDatasetConfig(masked.MaskedWordPieceDatasetConfig, BlendedM
 
 
 class MaskedWordPieceDataset(ListedSamples, masked.MaskedWordPieceDataset, MegatronDataset):
-    """`tokenloom.MaskedWordPieceDataset`, its arguments and errors, as a torch dataset.
+    """`tokenloom.MaskedWordPieceDataset` as a torch dataset; same arguments and errors.
 
     A subclass may override `__getitem__`. Overriding a hook that chooses or masks sentences raises `ConfigError`,
     because native kernels choose and mask the sentences.

@@ -27,7 +27,7 @@ LowLevelDataset = IndexedDataset | Iterable[Any]
 
 
 class MegatronDataset(base.MegatronDataset, torch.utils.data.Dataset[Any]):  # type: ignore[misc]  # torch has no types
-    """`tokenloom.MegatronDataset`, its arguments and errors, as a torch dataset with Megatron's hooks."""
+    """`tokenloom.MegatronDataset` as a torch dataset with Megatron's hooks; same arguments and errors."""
 
     @staticmethod
     def numel_low_level_dataset(low_level_dataset: Any) -> int:
@@ -44,12 +44,12 @@ class ListedSamples:
     """A mixin whose `__getitems__` returns a list, so that `collate_fn` may write to the samples."""
 
     def __getitems__(self, positions: Sequence[int | None]) -> list[Sample]:
-        """Returns `[dataset[k] for k in positions]`, read as one batch unless that would skip an overridden method."""
+        """Returns `[dataset[k] for k in positions]`; reads one batch unless a batch would skip an overridden method."""
         return list(super().__getitems__(positions))  # type: ignore[misc]  # of the next class in the MRO
 
 
 def open_pair(path: str, config: Any, counts: Sequence[int] | None = None, dtype_code: int | None = None) -> Any:
-    """Opens the `.bin`/`.idx` pair at a path prefix with the settings of a configuration."""
+    """Opens the pair at a path prefix with the settings of `config`; `counts` are its `sequences_per_dataset`."""
     files = {"mmap": config.mmap_bin_files, "fast_cache_load": config.fast_cache_load}
     return IndexedDataset(
         path, **files, sequences_per_dataset=counts, dtype_code=dtype_code, object_storage=config.storage_settings
@@ -65,7 +65,7 @@ _CHECKED_AT_ONCE = 1 << 16
 
 
 def index_array(name: str) -> Any:
-    """Returns a settable property for an index array; None before the first read with `defer_npy_index_mmap`."""
+    """Returns a settable property for an index array; with `defer_npy_index_mmap`, None before the first read."""
 
     def get(dataset: Any) -> Any:
         order = dataset.order
@@ -145,12 +145,12 @@ class GivenOrder(_GivenArrays, WindowOrder):
         return True
 
     def _read(self, arrays: Arrays) -> WindowReader:
-        """Returns a reader of spans; it raises `IndexError` for a sample that is not a window of the common length."""
+        """Returns a reader of spans, which raises `IndexError` if a sample is not a window of the common length."""
         lengths = self._documents.lengths
         return window_reader(arrays, lengths, window_length=self._sequence_length, extra=self._extra)
 
     def read(self, source: Any, idx: int) -> tuple[list[NDArray[Any]], list[int]]:
-        """Returns the tokens and the sequence index of each document in sample `shuffle_index[idx]`, of any length."""
+        """Returns tokens and sequence index of each document in sample `shuffle_index[idx]`, which has any length."""
         documents, rows, shuffle = (self.arrays[name] for name in NAMES)
         window = shuffle[idx]
         (first, start), (last, stop) = ([int(number) for number in rows[row]] for row in (window, window + 1))

@@ -70,9 +70,9 @@ def dataset_exists(path_prefix: str, idx_path: str, bin_path: str) -> bool:
 
 
 def cache_index_file(remote_path: str, local_path: str) -> None:
-    """Copies an object to a local file; if `torch.distributed` is initialized, only rank 0 does.
+    """Copies an object to a local file; if `torch.distributed` is initialized, only rank 0 copies.
 
-    Other ranks must call it after rank 0, following a `torch.distributed.barrier()`; they raise if the file is missing.
+    The other ranks must call this function after rank 0 has returned (use a barrier); they raise if no file exists.
     """
     _check_address(remote_path)
     if not has_ranks() or torch.distributed.get_rank() == 0:

@@ -42,7 +42,7 @@ def get_blend_from_list(blend: Sequence[Any] | None) -> tuple[list[str], list[fl
         (['books', 'web'], [30.0, 0.0])
 
     Raises:
-        ConfigError: only some of the entries at positions 0, 2, 4, … are numbers.
+        ConfigError: only some of the entries with indices 0, 2, 4, … are numbers.
     """
     if isinstance(blend, (list, tuple)) and blend and len(blend) % 2 == 0:
         weights = [_number_or_none(entry) for entry in blend[::2]]

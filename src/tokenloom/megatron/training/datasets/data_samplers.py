@@ -141,8 +141,8 @@ class MegatronPretrainingSampler(_TotalLength, samplers.MegatronPretrainingSampl
 class HybridCPMegatronPretrainingSampler(_TotalLength, samplers.HybridCPMegatronPretrainingSampler):
     """`tokenloom.HybridCPMegatronPretrainingSampler`, but `len` is `total_samples`.
 
-    `global_batch_size` is rounded down to a multiple of `micro_batch_size * data_parallel_size`. `get_start_end_idx` is
-    called once per micro-batch; a subclass may override it.
+    `global_batch_size` is rounded down to a multiple of `micro_batch_size * data_parallel_size`. A subclass may
+    override `get_start_end_idx`, which is called once per micro-batch.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class MegatronPretrainingRandomSampler(_TotalLength, samplers.MegatronPretrainin
     """`tokenloom.MegatronPretrainingRandomSampler`, but `len` is `total_samples`.
 
     Each yielded batch increases `consumed_samples`, even if a loader only prefetches the batch. Without
-    `data_sharding`, one rank may yield one batch more than another. Sets the epoch of a `RandomSeedDataset`.
+    `data_sharding`, one rank may yield one batch more than another. Iteration sets the epoch of a `RandomSeedDataset`.
     """
 
     epoch: int = 0

@@ -85,7 +85,7 @@ class GPTFIMDataset(GPTDataset):
         return f"{type(self).__name__}._query_document_sample_shuffle_indices"
 
     def _query_document_sample_shuffle_indices(self, idx: int) -> tuple[Any, ...]:
-        """Returns a sample's tokens after FIM and its document indices; since Megatron 0.19 also its length.
+        """Returns tokens after FIM and document indices of a sample; since Megatron 0.19 also its length.
 
         Returns:
             text: int64[sequence_length + 1].
@@ -144,7 +144,7 @@ class GPTFIMDataset(GPTDataset):
         """With probability `fim_rate`, decodes tokens, cuts the text at two random characters and reorders the parts.
 
         A text that starts with `no_fim_prefix` is unchanged. `truncate_or_pad` truncates or pads the suffix to keep the
-        number of tokens; a text whose suffix is too short for that is unchanged.
+        number of tokens; a text with a suffix too short to truncate is unchanged.
         """
         if not self.np_rng.binomial(1, fim_rate):
             return sample
