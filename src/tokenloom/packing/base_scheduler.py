@@ -42,7 +42,7 @@ class BasePackingScheduler:
         max_seqlen_per_dp_cp_rank: maximum number of tokens of a rank in one microbatch.
         cp_size: ranks per context-parallel group; a pack has at most `max_seqlen_per_dp_cp_rank * cp_size` tokens.
         dp_size: number of context-parallel groups.
-        microbatch_group_size_per_vp_stage: the number of microbatches must be a multiple of this; None for any number.
+        microbatch_group_size_per_vp_stage: the number of microbatches must be a multiple of this number; None for any.
         max_num_seqs: maximum sub-samples per pack; None for no limit.
         cost_model: computes the cost of a sub-sample from its length; None for attention work only.
     """

@@ -25,7 +25,7 @@ class PackedSeqParams:
     """The parameters of a pack for attention, with the fields of Megatron's class of this name.
 
     Lengths and boundaries describe whole sequences, not this rank's part. All four boundary arrays include the padding
-    of each sequence; but with `pad_packed_seq_alignment`, `cu_seqlens_q` and `cu_seqlens_kv` exclude it.
+    of each sequence; but with `pad_packed_seq_alignment`, `cu_seqlens_q` and `cu_seqlens_kv` exclude padding.
 
     Attributes:
         qkv_format: "thd": tokens × heads × width without a batch axis.
@@ -58,8 +58,8 @@ class SourcedPackedSeqParams(PackedSeqParams):
     """The parameters of a pack whose sequences have a `dataset_id`.
 
     Attributes:
-        dataset_ids: int64[num_sequences] tensor, index of each sequence's dataset in a blend or source in a run; -1 if
-            unknown, and for sequences of padding. Attention does not read it.
+        dataset_ids: int64[num_sequences] tensor, index of the dataset (in a blend) or source (in a run) of each
+            sequence; -1 if unknown, and for sequences of padding. Attention does not read this tensor.
     """
 
     dataset_ids: Any
@@ -218,8 +218,8 @@ def take_apart(items: Iterable[Any]) -> Iterator[SubSample]:
 
     An item is a mapping with the tensors of `DTYPES`, or a list of such mappings; tensors may have a leading axis of 1.
     A mapping without `cu_seqlens` is one sub-sample with `original_seq_len` and `padded_seq_len` (default: the length
-    of the tensors). With `cu_seqlens`, the boundaries of padded sub-samples, it is several concatenated sub-samples;
-    `cu_seqlens_original`, if given, has their boundaries without padding. `dataset_id` is one integer, or one per
+    of the tensors). A mapping with `cu_seqlens`, the boundaries of padded sub-samples, is several sub-samples in a row;
+    `cu_seqlens_original`, if given, has the boundaries without padding. `dataset_id` is one integer, or one integer per
     sub-sample. Other entries of a mapping have no effect.
 
     Raises:
@@ -281,7 +281,7 @@ def _row(value: Any, dtype: str, name: str) -> Any:
 
 
 def to_bytes(samples: Sequence[Mapping[str, Any]], names: Iterable[str] = DTYPES) -> Any:
-    """Returns the named tensors of all sub-samples, concatenated name by name, as uint8; pads to a multiple of 8."""
+    """Returns the named tensors of all sub-samples as uint8, concatenated name by name, padded to a multiple of 8."""
     torch = require("torch", extra="torch")
     if not samples:
         return torch.empty(0, dtype=torch.uint8)
@@ -429,7 +429,7 @@ def get_batch_on_this_rank_for_sequence_packing(
 
     Returns:
         (tokens, labels, loss_mask, None, position_ids, packed_seq_params, padding_mask). Tensors are [1, T / cp]:
-        int64, but loss_mask float32 and padding_mask bool; all others are 0 where padding_mask is True. The first stage
+        int64, but loss_mask float32, padding_mask bool; other tensors are 0 where padding_mask is True. The first stage
         has tokens and position_ids, the last stage labels and loss_mask, stages with `mtp_on_this_rank` all four; other
         stages have None instead. If a stage has any of these four, and the pack has `dataset_ids`, packed_seq_params is
         a `SourcedPackedSeqParams`.
@@ -518,7 +518,7 @@ def _next_pack(place: Place, data_iterator: Iterator[Pack] | None, names: Sequen
 
 
 def refuse_iterator(place: Place, data_iterator: Any) -> None:
-    """Raises if a rank above 0 of a tensor-parallel group has an iterator, or a list that contains one."""
+    """Raises if a rank above 0 of a tensor-parallel group has an iterator, or a list that contains an iterator."""
     given = data_iterator if isinstance(data_iterator, list) else [data_iterator]
     if any(iterator is not None for iterator in given):
         message = f"data iterator on rank {place.tp.rank} of a tensor-parallel group, where only rank 0 reads"

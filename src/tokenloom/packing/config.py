@@ -75,8 +75,8 @@ class PackingConfig:
     def of(cls, config: object, **defaults: Any) -> PackingConfig:
         """Reads the settings from the attributes of an object, such as Megatron's configuration.
 
-        `defaults` replace attributes that are missing or None. If `cuda_graph_impl` selects CUDA graphs, which need one
-        shape, a given `pad_packed_seq_alignment` becomes "max".
+        `defaults` replace attributes that are missing or None. If `cuda_graph_impl` selects CUDA graphs, a given
+        `pad_packed_seq_alignment` becomes "max", as such graphs need packs of one shape.
         """
         if isinstance(config, cls):
             return config

@@ -31,7 +31,7 @@ class CostModel(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolynomialCost:
-    """A cost of (linear × n + quadratic × n² + communication × n × (c - 1)) / c for n tokens on each of c ranks.
+    """The cost per rank if c ranks share n tokens: (linear × n + quadratic × n² + communication × n × (c - 1)) / c.
 
     The default counts attention only, as in Megatron. For a transformer of hidden size h with causal attention and a
     feed-forward width of 4h, linear / quadratic is about 12 h tokens.
@@ -80,8 +80,8 @@ def least_slowest_cost(
     of a shared sub-sample instead of a pack.
 
     Two sub-samples above half a pack never share a pack, so the s-th costliest microbatch, counted from 0, costs at
-    least as much as the (s × ranks)-th of these sub-samples. The t costliest microbatches cost at most as much as the
-    t × ranks costliest packs; the remaining cost is at best spread evenly. The bound is the maximum over t.
+    least as much as the (s × ranks)-th of these sub-samples. The t costliest microbatches hold at most the cost of the
+    t × ranks costliest packs; at best, the rest is spread evenly. Each t gives a bound; the largest is returned.
     """
     total = float(costs.sum()) + float(shared.sum())
     most = np.cumsum(np.sort(np.append(costliest_packs(lengths, costs, capacity), shared))[::-1])
@@ -98,7 +98,7 @@ def num_alone(lengths: Int64s, capacity: int) -> int:
 
 
 def costliest_packs(lengths: Int64s, costs: Int64s | Float64s, capacity: int) -> Float64s:
-    """Returns for each sub-sample an upper bound of the cost of packs in which no sub-sample is longer, float64[n]."""
+    """Returns float64[n], for each sub-sample i an upper bound of the cost of packs whose longest sub-sample is i."""
     per_token = costs / lengths.astype(np.float64)
     room = capacity - lengths
     beside = np.searchsorted(-lengths, -room)  # the longest sub-sample that fits beside each

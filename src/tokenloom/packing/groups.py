@@ -150,7 +150,7 @@ class ProcessGroups:
     Megatron's `ProcessGroupCollection` has the same attributes and may be passed instead.
 
     Attributes:
-        dp: data-parallel ranks with the context-parallel rank of this process.
+        dp: the data-parallel ranks whose context-parallel rank is that of this process.
         cp: context-parallel ranks, which share packs.
         dp_cp: data × context-parallel ranks, rank = dp rank * cp size + cp rank. May be None if dp or cp has one rank.
         tp: tensor-parallel ranks.
@@ -219,7 +219,7 @@ class GroupRank:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The process groups of this process. `cp_of_size` None allows all sizes; `given_device` overrides `device`."""
+    """The process groups of this process. `cp_of_size`: None allows all sizes. `given_device`: overrides `device`."""
 
     dp: Channel
     cp: Channel | GroupRank
@@ -277,7 +277,7 @@ def place_of(pg_collection: Any) -> Place:
 
 
 def place_in(dp_group: Any, tp_group: Any, pp_group: Any, dp_cp_group: Any, dev: Any = None) -> Place:
-    """Returns the `Place` of this process, from its groups; cp has as many ranks as dp_cp divided by dp."""
+    """Returns the `Place` of this process, from its groups; size of cp = size of dp_cp / size of dp."""
     dp, dp_cp = Channel(dp_group), Channel(dp_group if dp_cp_group is None else dp_cp_group)
     if dp_cp.size % dp.size:
         raise ConfigError(f"dp_cp has {dp_cp.size} ranks, not a multiple of the {dp.size} ranks of dp")

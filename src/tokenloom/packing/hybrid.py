@@ -27,9 +27,9 @@ class HybridCostBalancedScheduler(BasePackingScheduler):
     """A scheduler that plans packs of nearly equal cost, and chooses context-parallel groups for each microbatch.
 
     Short sub-samples are packed on single ranks. A longer sub-sample is shared by the smallest power of two of ranks
-    that it fits, or by more ranks if all other ranks would wait for them. (n tokens fit s ranks if n, rounded up to a
-    multiple of 2 × s, is at most s × `max_seqlen_per_dp_cp_rank`.) Short sub-samples join groups that take less time
-    than their microbatch. With fewer sub-samples than ranks, each gets a group, and groups grow until no rank is idle.
+    that it fits, or by more ranks if the group would delay all other ranks. (n tokens fit s ranks if n, rounded up to a
+    multiple of 2 × s, is at most s × `max_seqlen_per_dp_cp_rank`.) Groups faster than their microbatch also get
+    short sub-samples. If sub-samples are fewer than ranks, each has a group, and groups grow until no rank is idle.
 
     Groups of s ranks are aligned blocks, [i × s, (i + 1) × s), so each size and block needs one communicator.
 
@@ -53,7 +53,7 @@ class HybridCostBalancedScheduler(BasePackingScheduler):
         return max(size * self.tokens_per_rank(size) for size in (1, self.group_sizes[-1]))
 
     def tokens_per_rank(self, size: int) -> int:
-        """Returns the maximum tokens per rank in a group; even if `size` > 1, as each rank then gets two chunks."""
+        """Returns the maximum tokens per rank in a group; an even number if `size` > 1, for two chunks per rank."""
         return self.max_seqlen_per_dp_cp_rank if size == 1 else self.max_seqlen_per_dp_cp_rank // 2 * 2
 
     def _plan(self, lengths: Int64s) -> PackPlan:
@@ -102,7 +102,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """A plan: groups by microbatch, packs of whole sub-samples, and the summed largest cost of a rank in each step."""
+    """A plan: groups, and packs of whole sub-samples. `slowest` is the costliest rank's cost, summed over steps."""
 
     steps: list[Step]
     whole: Int64s
@@ -137,7 +137,7 @@ class HybridBatch:
         return cached[:count]
 
     def _negative_costs_and_tokens(self, size: int) -> tuple[Int64s, Int64s]:
-        """Returns negated costs and negated padded lengths in groups of `size`, ascending, int64[n] each."""
+        """Returns negated costs and negated padded lengths in groups of `size`, int64[n] each, both ascending."""
         if size not in self._negatives:
             padded = -(-self.lengths // (2 * size)) * (2 * size)
             self._negatives[size] = -self.costs(size), -padded
@@ -147,7 +147,7 @@ class HybridBatch:
         return scaled_costs(checked_costs(self.scheduler.cost_model, lengths, size), self._exponent)
 
     def promising_first(self) -> Iterator[Sharing]:
-        """Yields sharings whose `least` is close to the smallest `even_share` so far, then the others by `least`."""
+        """Yields sharings whose `least` is close to the smallest `even_share` so far, then all others by `least`."""
         others: list[Sharing] = []
         even_share = float("inf")
         for sharing in self._sharings():
@@ -159,7 +159,7 @@ class HybridBatch:
         yield from sorted(others, key=lambda other: other.least)
 
     def _sharings(self) -> Iterator[Sharing]:
-        """Yields distinct sharings: for each cost limit, the smallest groups within it, and then wider groups."""
+        """Yields distinct sharings: for each cost limit, the smallest groups within the limit, then larger groups."""
         num_long = int(np.count_nonzero(self.needs > 1))
         alone = self.costs(1)
         full = int(self._costs_of(np.minimum(self.lengths[:1], self.capacity), 1)[0])
@@ -175,7 +175,7 @@ class HybridBatch:
                     yield self._sharing(variant)
 
     def _sizes_within(self, limit: float, count: int) -> Int64s:
-        """Returns the group size of the `count` longest sub-samples: the smallest within `limit`, else the cheapest."""
+        """Returns group sizes of the `count` longest sub-samples: the smallest of cost <= `limit`, or the cheapest."""
         known = self.sizes if self.capacity > 1 else (1,)
         sizes = np.array(known, dtype=np.int64)
         table = np.stack([self.costs(size, count) for size in known])
@@ -188,7 +188,7 @@ class HybridBatch:
     def _first_widened(self, sizes: Int64s, cuts: int) -> Int64s:
         """Widens the groups of the longest sub-samples, so that these groups fill a microbatch of their own.
 
-        With `cuts`, doubles their width once more, and repeats the widening `cuts` times for the longest of them.
+        Each of `cuts` more rounds doubles these groups, then widens the groups of the longest sub-samples again.
         """
         num_whole = int(np.count_nonzero(self.lengths[len(sizes) :] > self.capacity // 2))
         widened = np.append(sizes, np.ones(num_whole, dtype=np.int64))
@@ -220,7 +220,7 @@ class HybridBatch:
         )
 
     def groups_and_packs(self) -> Placed | None:
-        """Returns the tried plan with the lowest `slowest`; None if every plan leaves ranks idle."""
+        """Tries plans; returns the plan with the lowest `slowest`, or None if every plan leaves ranks idle."""
         tried: list[Placed] = []
         for sharing in self.promising_first():
             placed = self._pack_beside(sharing)
@@ -232,7 +232,7 @@ class HybridBatch:
         return min(tried, key=lambda placed: placed.slowest, default=None)
 
     def _pack_beside(self, sharing: Sharing) -> Placed | None:
-        """Plans a sharing: whole sub-samples get packs, or join groups that cost less than their microbatch."""
+        """Plans a sharing: whole sub-samples get packs, or join groups cheaper than the costliest of the same step."""
         num_shared, num_all = len(sharing.sizes), len(self.lengths)
         joins = bool((sharing.sizes > self.needs[sharing.numbers]).any())
         most = self.scheduler.max_num_seqs or num_all
@@ -281,7 +281,7 @@ class HybridBatch:
         return -(-num_steps // self.multiple) * self.multiple
 
     def _costliest_first(self, steps: Sequence[Step], num_shared: int) -> list[Step]:
-        """Sorts steps, costliest first; a step without groups counts as the longest sub-sample that it will get."""
+        """Sorts steps, costliest first; a step without groups costs as much as the longest sub-sample it will get."""
         alone = self.costs(1)[num_shared:][self.lengths[num_shared:] > self.capacity // 2][:: self.num_ranks].tolist()
         empty = [step for step in steps if not step.groups]
         levels = [(step.level, step) for step in steps if step.groups]
@@ -289,7 +289,7 @@ class HybridBatch:
         return [step for _, step in sorted(levels, key=lambda one: -one[0])]
 
     def _fill(self, steps: Sequence[Step], num_shared: int, most: int) -> Int64s:
-        """Moves up to `most` whole sub-samples, longest first, to groups cheaper than their step; returns the rest."""
+        """Moves up to `most` whole sub-samples, longest first, to groups below their step's level; returns the rest."""
         free = list(range(num_shared, len(self.lengths)))
         for step in steps:
             level = step.level
@@ -312,7 +312,7 @@ class HybridBatch:
         return np.array(free, dtype=np.int64)
 
     def _grow(self, steps: Sequence[Step], missing: int) -> bool:
-        """Doubles the costliest groups until they have at least `missing` more ranks; returns False if impossible."""
+        """Doubles the costliest groups until they take at least `missing` more ranks; returns False if impossible."""
         heap = [(-group.cost, i, j) for i, step in enumerate(steps) for j, group in enumerate(step.groups)]
         heapq.heapify(heap)
         while missing > 0 and heap:
@@ -339,7 +339,7 @@ class HybridBatch:
         raise ConfigError(message, hint="use more sub-samples per global batch")
 
     def _spread(self, num_steps: int) -> list[Step] | None:
-        """Assigns each sub-sample to the step with the most idle ranks; returns None if one does not fit."""
+        """Assigns each sub-sample to the step with the most idle ranks; returns None if a sub-sample does not fit."""
         steps = [Step() for _ in range(num_steps)]
         heap = [(0, i) for i in range(num_steps)]
         for number, size in enumerate(self.needs.tolist()):

@@ -54,7 +54,7 @@ def run_pipeline(
     *,
     sums_padding: bool = False,
 ) -> Wrapped:
-    """Does the work of `wrap_data_iterator` with a given scheduler; `sums_padding` sums lengths including padding."""
+    """Does the work of `wrap_data_iterator` with a given scheduler; with `sums_padding`, sums include padding."""
     settings = PackingConfig.of(config)
     stages = settings.stages_with_tokens(pp_rank=place.pp.rank, pp_size=place.pp.size)
 
@@ -139,7 +139,7 @@ def plan_global_batch(
     """Plans a global batch with sub-samples of `lengths`, int64[num_subsamples].
 
     A scheduler with groups of several sizes plans with unpadded lengths first. If padding for the groups makes packs
-    too long, it plans again with lengths padded for groups of any size.
+    too long, the scheduler plans again with lengths padded for groups of any size.
     """
     per_rank = place.tp.size if settings.sequence_parallel else 1
 
@@ -235,7 +235,7 @@ def gather_lengths(fetching: Attempt[list[SubSample]], dp: Channel) -> GlobalBat
 
 
 def exchange_samples(fetched: GlobalBatch, wanted: Sequence[Int64s], dp: Channel) -> dict[int, SubSample]:
-    """Sends the sub-samples with ids `wanted[r]`, ascending, to each rank r of `dp`; returns by id what it receives."""
+    """Sends sub-samples with the ascending ids `wanted[r]` to each rank r of `dp`; returns this rank's by id."""
     torch = require("torch", extra="torch")
     offsets, first = fetched.offsets, int(fetched.offsets[dp.rank])
 

@@ -1,8 +1,8 @@
 """Prefix trees of sequences: packs that store and compute shared prefixes once, balanced over ranks.
 
 A forest is stored as two numbers per sequence, in depth-first order: the length, and the number of tokens shared with
-the previous sequence. A range of sequences costs all tokens of its first sequence and the unshared tokens of the
-others. Splitting a range repeats the prefix that the second half shares with the first.
+the previous sequence. A range of sequences costs all tokens of its first sequence and the unshared tokens of its
+other sequences. Splitting a range repeats the prefix that the second half shares with the first.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _MOST_TOKEN = 2**31
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PrefixForest(HasFacts):
-    """The prefix trees of sequences, stored in depth-first order of the sequences.
+    """The prefix trees of sequences. The attributes list the sequences in depth-first order.
 
     Attributes:
         order: int64[n], the index of each sequence in the input.
@@ -109,7 +109,7 @@ class PrefixForest(HasFacts):
 
 
 def _with_positions(rows: list[NDArray[Any]], position_ids: Sequence[ArrayLike]) -> list[NDArray[Any]]:
-    """Returns `tokens_at_positions` of each sequence; `rows` (the tokens) if all positions count from 0."""
+    """Returns `tokens_at_positions` of each sequence; if all positions count from 0, returns the tokens, `rows`."""
     places = [integers_of(row, f"position_ids of sequence {number}") for number, row in enumerate(position_ids)]
     if [len(row) for row in places] != [len(row) for row in rows]:
         raise ConfigError("`position_ids`: must have a position for each token of each sequence")
@@ -150,7 +150,7 @@ class PrefixPack:
         terms: int64[P], index of the term of each token of each sequence.
         term_places, term_labels: int64[M], index in `tokens` and label of each term.
         term_weights: float32[M], sum of `loss_weights` over the sequences of each term.
-        term_numbers: int64[M], index of each term among the terms of the whole row, even in a `part` of it.
+        term_numbers: int64[M], index of each term among the terms of the whole row, also in a `part` of the row.
         columns: the columns passed to `of`, by name, [P, ...].
         sequences: int64[num_sequences], index of each sequence in the global batch.
     """
@@ -194,8 +194,8 @@ class PrefixPack:
             sequences: token ids, integers[length] per sequence.
             labels: integers[length] per sequence; negative for no loss (becomes 0). None for the next token, and
                 no loss at the last token.
-            loss_weights: a vector or one number per sequence, such as advantage times loss mask; None for 1.
-            position_ids: integers[length] per sequence; None if they count from 0. Tokens at different positions are
+            loss_weights: one vector, or one number, per sequence, such as advantage times loss mask; None for 1.
+            position_ids: integers[length] per sequence; None to count from 0. Tokens at different positions are
                 not shared.
             columns: other values, [length, ...] per sequence, which become `columns` of the pack.
             multiple: the row is padded to a multiple of this number of tokens.
@@ -290,10 +290,10 @@ class PrefixPack:
         )
 
     def part(self, *, cp_size: int, cp_rank: int, block_size: int = BLOCK_SIZE) -> PrefixPack:
-        """Returns a context-parallel rank's blocks of tokens, balanced by attention work, with the terms of the tokens.
+        """Returns the part of a context-parallel rank: blocks of tokens, and the terms at these tokens.
 
-        The row's length must be a multiple of cp_size × block_size. `tree_in` are the indices of the rank's tokens in
-        the whole row; for attention, each rank must gather the keys and values of the whole row.
+        Parts have nearly equal attention work. The row's length must be a multiple of cp_size × block_size. `tree_in`
+        of a part has the indices of its tokens in the whole row; for attention, a rank gathers all keys and values.
         """
         torch = require("torch", extra="torch")
         length, size = len(self.tokens), checked_integer("cp_size", cp_size, at_least=1) * block_size
@@ -318,7 +318,7 @@ class PrefixPack:
         return rows[self.term_places, self.term_labels] - rows.logsumexp(-1)[self.term_places]
 
     def log_probs(self, logits: Any) -> Any:
-        """Returns the log-probability of each label of each sequence, float32[P]; `split` splits it by sequence."""
+        """Returns the log-probability of each label of each sequence, float32[P]; `split` divides them by sequence."""
         return self.term_log_probs(logits)[self.terms]
 
     def loss(self, logits: Any) -> Any:
@@ -367,7 +367,7 @@ def _weights(given: Any, lengths: Sequence[int]) -> NDArray[np.float32]:
 
 
 def _layout(forest: PrefixForest, offsets: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Returns `places`, `tree_out`, and for each token of the row its index in the concatenated sequences."""
+    """Returns `places`, `tree_out`, and the index of each token of the row in the concatenated sequences."""
     # The unshared tokens of a sequence follow the previous sequence in the row. So the tokens that see a token follow
     # it, up to the first sequence that shares fewer tokens.
     num_tokens = forest.num_tokens
@@ -536,7 +536,7 @@ class PrefixTreeScheduler(CostBalancedScheduler):
             limit = min(limit * 2 // 3, costs.total // (fewest * multiple))
 
     def _packed(self, costs: _ForestCosts, begins: Int64s) -> tuple[Int64s, int] | None:
-        """Packs ranges of sequences that start at `begins`; (pack of each range, number of microbatches), or None."""
+        """Packs the ranges of sequences that start at `begins`; returns (pack of each range, microbatches), or None."""
         tokens = np.add.reduceat(costs.lengths - costs.shared, begins) + costs.shared[begins]
         weights = np.add.reduceat(costs.alone - costs.prefix, begins) + costs.prefix[begins]
         order = np.lexsort((-weights, -tokens))
@@ -603,7 +603,7 @@ def keys_of(samples: Sequence[SubSample]) -> list[Int64s]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ForestCosts:
-    """The sequences of a `PrefixForest` with integer costs: `alone` of the sequence, `prefix` of its shared tokens."""
+    """Integer costs of the sequences of a `PrefixForest`: `alone`, of all tokens; `prefix`, of the shared tokens."""
 
     lengths: Int64s
     shared: Int64s

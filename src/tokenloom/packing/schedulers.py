@@ -111,7 +111,7 @@ def wrap_data_iterator(data_iterator: Any, config: object, num_microbatches: int
         data_iterator: yields mappings with tokens, labels, loss_mask, position_ids, original_seq_len and
             padded_seq_len, or lists of these, see `take_apart`. Rank 0 of a tensor-parallel group passes an iterator on
             the first and last pipeline stage and on stages with multi-token prediction; with virtual stages, a list of
-            one per stage. Context-parallel ranks must pass the same data.
+            iterators, one per stage. Context-parallel ranks must pass the same data.
         config: a `PackingConfig`, or an object with the same attributes.
         num_microbatches: number of items to read from each iterator.
         pg_collection: a `ProcessGroups`, or an object with the same attributes; None for a single process.
@@ -119,7 +119,7 @@ def wrap_data_iterator(data_iterator: Any, config: object, num_microbatches: int
     Returns:
         (iterator, number of microbatches, sum of lengths, sum of squared lengths); lengths exclude padding. The
         iterator yields one pack per microbatch: tokens, labels, position_ids int64[T], loss_mask float32[T], cu_seqlens
-        and cu_seqlens_padded int32[n + 1], max_seqlen; stages without tokens have the last three only. With virtual
+        and cu_seqlens_padded int32[n + 1], max_seqlen; stages without tokens get only the last three. With virtual
         stages, a list of iterators; on tensor-parallel ranks above 0, None.
 
     Raises:
@@ -137,7 +137,7 @@ def wrap_data_iterator(data_iterator: Any, config: object, num_microbatches: int
 
 
 class SizedDataset(Protocol):
-    """A dataset that knows the lengths of its samples without reading them; equal on every rank."""
+    """A dataset, equal on every rank, that knows the lengths of its samples without reading the samples."""
 
     def __len__(self) -> int:
         """Returns the number of samples."""
@@ -162,15 +162,15 @@ def wrap_dataset(
 ) -> Wrapped:
     """Packs one global batch of a dataset without exchanging lengths or tokens; see `wrap_data_iterator`.
 
-    All ranks of the run must call this together: they compare their plans, and if one fails to read, all raise an
-    error with the cause.
+    All ranks of the run must call this together: the ranks compare their plans; if a rank fails to read, all ranks
+    raise an error with the cause.
 
     Args:
-        dataset: read for lengths on every rank, and for samples on rank 0 of each tensor-parallel group of stages with
+        dataset: every rank reads lengths; rank 0 of each tensor-parallel group reads samples if its stage needs
             tokens. With "prefix_trees", every rank reads the whole global batch.
         positions: int64[num_microbatches * dp size * micro_batch_size], the positions of the global batch in the order
             of the run, the same on every rank.
-        config, pg_collection: see `wrap_data_iterator`; the errors are the same, too.
+        config, pg_collection: see `wrap_data_iterator`, which also lists further errors.
         micro_batch_size: number of consecutive positions that each data-parallel rank gets in turn.
 
     Raises:
@@ -208,7 +208,7 @@ def wrap_dataset(
 
 
 def _positions_by_rank(positions: ArrayLike, size: int, dp_size: int, micro_batch_size: int) -> Int64s:
-    """Sorts the positions of a global batch by data-parallel rank; sub-sample ids count in this order."""
+    """Sorts the positions of a global batch by data-parallel rank; sub-sample ids are indices in the result."""
     ordered = np.asarray(positions, dtype=np.int64)
     if ordered.ndim != 1 or not len(ordered) or len(ordered) % (dp_size * micro_batch_size):
         chunk = f"{dp_size} ranks * micro_batch_size {micro_batch_size}"
