@@ -89,7 +89,7 @@ def short_hash(*parts: object) -> str:
 
 
 def relative_name(path: str, *, owner: str) -> str:
-    """Returns the name that the file `owner` records for `path`: relative to the folder of `owner` if below it."""
+    """Returns the name that the file `owner` records for `path`, relative if `path` is below the folder of `owner`."""
     if is_remote(owner):
         folder = owner.rpartition("/")[0] + "/"
         if not is_remote(path):

@@ -147,7 +147,7 @@ def publish_bytes(path: str, data: bytes, *, durable: bool = False) -> None:
 
 
 def remove_pending(prefixes: Iterable[str], *, process: int | str) -> None:
-    """Removes hidden files of a dead process (by ID) for paths that start with `prefixes`, if there is no journal."""
+    """Removes hidden files of a dead process for paths that start with `prefixes`; skips folders with a journal."""
     split = map(os.path.split, prefixes)
     starts = tuple(os.path.join(folder or ".", f".{name}") for folder, name in split)
     for folder in {os.path.dirname(start) for start in starts}:
@@ -231,7 +231,7 @@ def close_lock(descriptor: int) -> None:
 
 
 def is_file_at(descriptor: int, path: str) -> bool:
-    """Returns whether `path` still refers to the open file."""
+    """Returns whether `path` still refers to the file that `descriptor` has open."""
     with suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     return False

@@ -1,6 +1,6 @@
 """Handles background work while the interpreter ends.
 
-While it ends, executors refuse new work, and the interpreter waits for running work. A daemon thread that submits work
+At this time, executors refuse new work, and the interpreter waits for running work. A daemon thread that submits work
 or waits for a cancelled future must block until the process has ended; any other thread gets an error.
 """
 
@@ -57,7 +57,7 @@ def run_in_thread(call: Callable[[], T]) -> Future[T]:
 
 @contextmanager
 def daemons_stopped() -> Iterator[None]:
-    """Blocks a daemon thread forever if the `with` block fails because the interpreter is ending; hold no lock."""
+    """Blocks a daemon thread, which must hold no lock, forever if the `with` block fails as the interpreter ends."""
     try:
         yield
     except (StorageError, CancelledError):

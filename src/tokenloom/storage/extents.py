@@ -43,7 +43,7 @@ class RecordedFile:
 
 
 def record_file(path: str, *, version: FileVersion | None = None) -> RecordedFile:
-    """Returns the record of a file or object as it is now; reads 4 KiB of a file, which must have a given `version`."""
+    """Returns the record of a file or object as it is now; `ChangedFileError` if a file has another `version`."""
     if is_remote(path):
         remote = RemoteFile(path).version
         return RecordedFile(path=path, num_bytes=remote.num_bytes, etag=remote.etag)
@@ -117,12 +117,12 @@ class Extents:
 
 
 class ExtentSource(ByteSource):
-    """A `ByteSource` that joins `files`, files and objects, into one range of bytes; file i is part i of `extents`.
+    """A `ByteSource` that joins `files` (files or objects) to one range of bytes; `files[i]` is part i of `extents`.
 
-    Local files are compared with their records and mapped into one range of addresses on the first read; starts in
+    The first read compares local files with their records and maps all files into one range of addresses; starts in
     `extents` must be multiples of the page size. Each file takes two mappings and no descriptor. If `mmap` is False or
-    any part is an object, each part is opened and compared on its first read. `recorded_in` is the path of the file
-    that contains the records, for messages.
+    any part is an object, each part is opened, and compared with its record, on the first read of the part.
+    `recorded_in` is the path of the file that contains the records, for messages.
     """
 
     def __init__(

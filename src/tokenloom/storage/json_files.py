@@ -29,7 +29,7 @@ class UnusableJsonError(ValueError):
 def parse_json(
     data: bytes | str, *, most_bytes: int = MOST_BYTES, object_hook: Callable[[dict[str, Any]], Any] | None = None
 ) -> Any:
-    """Parses JSON text or UTF-8 bytes; `UnusableJsonError`, and no other error, if invalid, too large or too deep."""
+    """Parses JSON text or UTF-8 bytes; raises only `UnusableJsonError`, for invalid, too large or too deep JSON."""
     if len(data) > most_bytes:
         raise UnusableJsonError(f"expected at most {most_bytes} bytes, found {len(data)}")
     try:
@@ -43,7 +43,7 @@ def parse_json(
 
 
 def read_json(path: str | os.PathLike[str], *, most_bytes: int = MOST_BYTES) -> Any:
-    """Parses a local JSON file; `UnusableJsonError` as in `parse_json`, or if the path is not a regular file."""
+    """Parses a local JSON file like `parse_json`; raises `UnusableJsonError` also if the path is not a regular file."""
     try:
         handle = open_regular(os.fspath(path))
     except StorageError as error:

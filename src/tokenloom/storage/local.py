@@ -76,10 +76,10 @@ def map_version(path: str) -> tuple[Bytes, FileVersion]:
 
 
 class MappedFile(ByteSource):
-    """A file mapped into memory on the first read, or `at_once`. Reads are views; all processes share the page cache.
+    """A file that is mapped into memory on the first read or, with `at_once`, when opened. Reads are views.
 
-    Raises a `ChangedFileError` if the file was replaced between opening and mapping. Once mapped, it may be renamed or
-    replaced. A truncated file reads as zeros, which a `kernels.Watch` detects.
+    All processes share the page cache. Mapping raises a `ChangedFileError` if the file was replaced after opening. A
+    mapped file may be renamed or replaced. A truncated file reads as zeros, which a `kernels.Watch` detects.
     """
 
     def __init__(self, path: str, *, at_once: bool = False) -> None:
@@ -130,7 +130,7 @@ class PositionalFile(ByteSource):
     """A file read with `pread`, for filesystems where mapping is slow, not supported or limited.
 
     The descriptor may be closed between reads, as a run reads more files than a process may have open. The next read
-    opens the file again; it raises a `ChangedFileError` if the file was replaced.
+    then opens the file again, and raises a `ChangedFileError` if the file was replaced.
     """
 
     def __init__(self, path: str) -> None:
@@ -177,7 +177,7 @@ def out_of_range(path: str, offset: int, length: int, num_bytes: int) -> Storage
 
 
 def spread_evenly(count: int, most: int) -> Integers:
-    """Returns evenly spaced ascending integers in [0, count), including both ends: int64[min(count, most)]."""
+    """Returns evenly spaced ascending integers from 0 to `count` - 1: int64[min(count, most)]."""
     return np.linspace(0, count - 1, num=min(count, most), dtype=np.int64)
 
 
@@ -212,8 +212,8 @@ def copy_range(
     """Copies bytes [offset, offset + length) of the file `path` to the current position of the descriptor `target`.
 
     Copies in the kernel, or through a buffer where the kernel cannot. `ChangedFileError` if the source has another
-    version than `version` before or after. `target_path` is for messages. `write_back` starts writing to the disk at
-    once, so that a later `fsync` takes less time. `advance` receives the number of bytes copied since its last call.
+    version than `version` before or after the copy. `target_path` is for messages. `write_back` starts writing to the
+    disk at once, so that a later `fsync` takes less time. `advance` gets the bytes copied since its last call.
     """
     with storage_errors("open", path):
         source = open_regular(path)

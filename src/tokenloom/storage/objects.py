@@ -85,7 +85,7 @@ class ReadAhead(Generic[T]):
     """A queue that prefetches the chunks of announced reads, and keeps them until they are read. Thread-safe.
 
     Chunks that are fetched or in flight take at most `budget_bytes`, and at most `concurrency` chunks are in flight. A
-    chunk that a reader waits for starts regardless of these limits. `submit` runs a fetch in the background.
+    chunk that a reader waits for is fetched regardless of limits. `submit` runs a fetch in the background.
     """
 
     def __init__(self, submit: Callable[[Callable[[], T]], Future[T]], *, budget_bytes: int, concurrency: int) -> None:
@@ -214,7 +214,7 @@ class ReadAhead(Generic[T]):
 
 
 def merge_ranges(offsets: Integers, lengths: Integers, *, most_bytes: int) -> list[tuple[int, int, list[int]]]:
-    """Merges nearby byte ranges up to `most_bytes` each; returns (start, stop, indices of ranges), sorted by start."""
+    """Merges nearby byte ranges, up to `most_bytes`; returns sorted (start, stop, indices of merged ranges)."""
     requests: list[tuple[int, int, list[int]]] = []
     order = np.argsort(offsets, kind="stable")
     for number, start, length in zip(order.tolist(), offsets[order].tolist(), lengths[order].tolist(), strict=True):
@@ -242,9 +242,9 @@ def own_folder(path: str, *, hint: str) -> str:
 
 @contextmanager
 def filling(path: str) -> Iterator[tuple[int, str] | None]:
-    """Yields (descriptor, path) of a locked temporary file to fill and rename to `path`; else removes it at the end.
+    """Yields (descriptor, path) of a locked temporary file, which the caller fills and renames to `path`.
 
-    Yields None if another process was faster; the caller must then check again whether `path` exists.
+    Removes the file unless renamed. Yields None if another process was faster; then check again if `path` exists.
     """
     part = f"{path}.part"
     descriptor = atomic.open_for_lock(part, os.O_RDWR | os.O_CREAT)
@@ -262,8 +262,8 @@ def filling(path: str) -> Iterator[tuple[int, str] | None]:
 class BlockCache:
     """Blocks of objects in a folder that all threads and processes of a node share.
 
-    A block is a file with bytes of an object and their CRC-32. Readers map it, so they can still read it after it was
-    evicted. A lock lets only one process fetch a block. The budget does not count blocks that are being filled.
+    A block is a file with bytes of an object and their CRC-32. Readers map the file, so they can still read an evicted
+    block. A lock lets only one process fetch a block. The budget does not count blocks that are being filled.
     """
 
     def __init__(self, folder: str, *, budget_bytes: int) -> None:
@@ -271,7 +271,7 @@ class BlockCache:
         self._budget_bytes = budget_bytes
 
     def obtain(self, name: str, num_bytes: int, fetch: Callable[[], Bytes]) -> Bytes | None:
-        """Returns a block, fetched if missing; None if it exceeds the budget or (with a warning) cannot be written."""
+        """Returns or fetches a block; None if the block exceeds the budget or (with a warning) cannot be written."""
         while True:
             path = os.path.join(self._folder, f"{name}.block")
             try:
@@ -314,7 +314,7 @@ class BlockCache:
 
 
 def _open_block(path: str, num_bytes: int) -> Bytes | None:
-    """Returns the bytes of a block and marks it as used; None if it is missing, or damaged, which removes it."""
+    """Returns the bytes of a block and marks it as used; None if it is missing or damaged. Removes a damaged block."""
     try:
         data, _ = map_file(path)
         if len(data) == num_bytes + _CHECKSUM.size:
@@ -329,7 +329,7 @@ def _open_block(path: str, num_bytes: int) -> Bytes | None:
 
 
 class ObjectStorage:
-    """The clients, threads and cache of this process for one set of settings. Thread-safe; a fork makes its own."""
+    """The clients, threads and cache of this process for one set of settings. Thread-safe; not used in a fork."""
 
     def __init__(self, settings: ObjectStorageSettings) -> None:
         self.settings = settings
@@ -358,7 +358,7 @@ class ObjectStorage:
         return BlockCache(self.subfolder("blocks"), budget_bytes=self.settings.cache_bytes)
 
     def share(self, num_processes: int) -> None:
-        """Limits prefetched bytes and concurrency to this process's share of a node with `num_processes` per rank."""
+        """Limits prefetched bytes and requests to 1 / (ranks of the node × `num_processes`) of the settings."""
         num_ranks = os.environ.get("LOCAL_WORLD_SIZE", "")  # set by launchers such as torchrun
         num_processes *= max(1, int(num_ranks)) if num_ranks.isdecimal() else 1
         self.ahead.budget_bytes = self.settings.read_ahead_bytes // num_processes
@@ -437,7 +437,7 @@ class ObjectStorage:
             raise StorageError(f"cannot read `{address}`: its storage was closed")
 
     def waiting_for_answer(self, address: ObjectAddress) -> AbstractContextManager[Wait]:
-        """Reports that the bucket (with the S3 endpoint) has not answered if the `with` block takes long."""
+        """If the `with` block takes long, reports that the bucket has not answered, and names the S3 endpoint."""
         endpoint = s3_endpoint() if address.scheme == "s3" else None
         return waiting_for(f"an answer of `{address.root}`", setting=endpoint and "=".join(endpoint))
 
@@ -455,7 +455,7 @@ def object_storage(settings: ObjectStorageSettings) -> ObjectStorage:
 
 
 def share_budgets(num_processes: int) -> None:
-    """Limits all storages of this process to its share: it is one of `num_processes` reading processes of a rank."""
+    """Limits the storages of this process to its share, where each rank has `num_processes` reading processes."""
     global _num_sharers
     with _STORAGES_LOCK:
         _num_sharers = num_processes
@@ -513,7 +513,7 @@ class RemoteFile(ByteSource):
         return next(self.read_many([offset], [length]))
 
     def read_many(self, offsets: Sequence[int], lengths: Sequence[int]) -> Iterator[Bytes]:
-        """Yields the bytes of many ranges, in argument order; fetches ranges that were not announced concurrently."""
+        """Yields the bytes of many ranges, in argument order; concurrently fetches ranges that were not announced."""
         for offset, length in zip(offsets, lengths, strict=True):
             if offset < 0 or length < 0 or offset + length > self.num_bytes:
                 raise out_of_range(self.path, offset, length, self.num_bytes)

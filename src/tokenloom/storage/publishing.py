@@ -15,7 +15,7 @@ complete a step before any group begins the next step. The journal of the first 
 A failure or crash before 2 leaves the old group. After 2, the next process that writes or opens the group continues
 (`recover`). So a reader finds the old group, no group, or the new group, but never a mixture.
 
-A lock, `.NAME.lock`, excludes other writers of a group; it ends with its process (`OutputLock`).
+A lock, `.NAME.lock`, excludes other writers of a group; the lock ends with its process (`OutputLock`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class FileGroup:
     """Files that are published together; readers open the key file first, and no other file without it.
 
     `files` are new and unpublished, the key file last. `names` are the final paths of all files that an old or new
-    version of the group may have; publishing removes those files that exist and that `files` does not replace.
+    version of the group may have; publishing removes the existing files among them that `files` does not replace.
     """
 
     key: str
@@ -63,9 +63,9 @@ class FileGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """The journal that makes a replacement of groups atomic; journals of groups other than `first` only name `first`.
+    """A journal of a replacement of groups. Only the journal of the group `first` lists files; others name `first`.
 
-    `new` maps final paths to hidden names; it is empty until all groups have journals. `gone` are old files to remove.
+    `new` maps final paths to hidden names; empty until all groups have journals. `gone` are the old files to remove.
     """
 
     first: str
@@ -137,7 +137,7 @@ def _check_complete(journal: Journal, *, has_begun: bool = False) -> None:
 
 
 def _end_failed(first: str, keys: Sequence[str], old_keys: Sequence[str]) -> Literal["old", "new", "begun"]:
-    """Finishes a failed replacement ("new"), or withdraws it before any rename ("old"); "begun" if neither works."""
+    """Returns "new" if a failed replacement is finished, "old" if withdrawn before any rename, else "begun"."""
     try:
         if (journal := _read_journal(first)) is not None:
             with suppress(OSError):
@@ -240,7 +240,7 @@ def _read_journal(key: str) -> Journal | None:
 
 
 def canonical_name(path: str) -> str:
-    """Returns a path with all links in its folder resolved, but not the file itself if that is a link."""
+    """Returns a path with all links in its folder resolved; if the file itself is a link, this link stays."""
     folder, name = os.path.split(path)
     return os.path.join(os.path.realpath(folder), name)
 
@@ -251,7 +251,7 @@ def remove_file(path: str) -> None:
 
 
 def recover(key: str) -> bool:
-    """Finishes the replacement of a dead process, or waits up to 30 s for a running one; False if there is none."""
+    """Finishes a dead process's replacement, or waits up to 30 s for a running process; False without a replacement."""
     if is_remote(key) or not os.path.lexists(journal_path(key)):
         return False
     deadline = time.monotonic() + _PATIENCE_SECONDS
@@ -276,10 +276,10 @@ def tidy(key: str) -> None:
 
 
 class OutputLock(AbstractContextManager["OutputLock"]):
-    """A lock that excludes other writers of a group until it is released; taking it also recovers the group.
+    """A lock that excludes other writers of a group until `release`; taking the lock also recovers the group.
 
     `OutputBusyError` if another writer, in this or another process, holds the lock. The lock excludes nobody in object
-    storage or, with a warning, on a filesystem without locks. Garbage collection releases it; a fork does not.
+    storage or, with a warning, on a filesystem without locks. Garbage collection also releases it, but not in a fork.
     """
 
     def __init__(self, key: str) -> None:
@@ -346,7 +346,7 @@ def _owner(descriptor: int) -> str:
 
 
 def _sign(descriptor: int, key: str) -> None:
-    """Writes process and host into a lock file, for messages; removes files of an earlier holder that died here."""
+    """Writes process and host into a lock file, for messages; removes hidden files of a dead holder of this host."""
     host = socket.gethostname()
     with suppress(OSError):  # the disk may be full, and leftovers only take space
         found = re.fullmatch(rf"process ([0-9]+) on {re.escape(host)}", _owner(descriptor))

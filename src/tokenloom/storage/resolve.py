@@ -74,7 +74,7 @@ def names_in(folder: str) -> list[str]:
 
 
 def did_you_mean(path: str, *, suffix: str = "") -> str | None:
-    """Returns a hint for a missing path: a similar name in its folder, or that the folder is missing; else None."""
+    """Returns a hint for a missing path: a similar path, or its missing folder. Returns None if there is neither."""
     folder, name = os.path.split(path)
     try:
         found = names_in(folder or ".")
@@ -94,7 +94,7 @@ def objects_below(folder: str, *, settings: ObjectStorageSettings | None = None)
 
 
 def open_pending(path: str, *, durable: bool = True) -> PendingFile:
-    """Opens a new file or object for writing, which appears only when it is published; see `PendingFile`."""
+    """Opens a new file or object for writing; see `PendingFile`. Only `publish` makes the file or object visible."""
     return PendingObject(path) if is_remote(path) else PendingFile(path, durable=durable)
 
 
@@ -109,7 +109,7 @@ def remove(path: str, *, settings: ObjectStorageSettings | None = None) -> None:
 
 
 def keep_copy(path: str) -> PendingObject | None:
-    """Copies an object; `publish` of the copy restores it later. None if there is no object."""
+    """Copies an object; `publish` of the result restores the object later. None if there is no object."""
     if not exists(path):
         return None
     kept = PendingObject(path)

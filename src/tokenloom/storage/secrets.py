@@ -1,8 +1,8 @@
 """Secrets in addresses, which must not be written, printed, hashed into names or pickled to files.
 
 The query of an `http(s)` address may contain a signature. `admit` removes the query from an address that a user
-passes, and stores it in this process; clients get it from `query_of` when they send a request. A query is valid for its
-object and for the other files of the same dataset.
+passes, and stores the query in this process; clients call `query_of` when they send a request. A query is valid for
+its object and for the other files of the same dataset.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _queries: dict[str, str] = {}
 def admit(path: str) -> str:
     """Stores the query of an address and returns the address without it; returns other paths unchanged.
 
-    `ConfigError` if the address contains a user or password, or equals an earlier address except for the query, and the
-    two queries name different objects.
+    `ConfigError` if the address contains a user or password, or if an earlier query of the same address named another
+    object than this query.
     """
     scheme, separator, rest = path.partition("://")
     if not separator:
@@ -89,7 +89,7 @@ def is_signed_alike(address: str) -> bool:
 
 
 def known_queries() -> dict[str, str]:
-    """Returns the queries of all addresses; pass them to other processes only in memory."""
+    """Returns all stored queries by address; pass these to other processes only in memory."""
     return dict(_queries)
 
 
@@ -101,7 +101,7 @@ def queries_for_child() -> dict[str, str]:
 
 
 def redacted(text: str) -> str:
-    """Replaces users, passwords and queries of addresses in a text by "…", and secrets of the environment."""
+    """Replaces by "…" in a text: users, passwords and queries of addresses, and secrets of the environment."""
     for secret in _secrets():
         text = text.replace(secret, "…")
     text = _USER_WITH_SLASH.sub("…@", _USER.sub("…@", text))

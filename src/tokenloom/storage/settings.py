@@ -15,11 +15,11 @@ CACHE_VARIABLE = "TOKENLOOM_CACHE"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectStorageSettings:
-    """Cache, limits and deadlines for data in object storage. Limits are per node, for all its processes together.
+    """Cache, limits and deadlines for data in object storage. Limits are for all processes of a node together.
 
     Attributes:
-        cache_path: local folder for index files and blocks, which all processes of a node share; may be in memory, in
-            /dev/shm (default: $TOKENLOOM_CACHE, else $XDG_CACHE_HOME/tokenloom, else ~/.cache/tokenloom).
+        cache_path: local folder for index files and blocks, which all processes of a node share, on disk or in memory
+            (/dev/shm). Default: $TOKENLOOM_CACHE, else $XDG_CACHE_HOME/tokenloom, else ~/.cache/tokenloom.
         cache_bytes: limit for all blocks in that folder, in bytes.
         block_bytes: size of a block, and of the largest request, in bytes.
         read_ahead_bytes: limit for prefetched ranges in memory, in bytes.

@@ -56,7 +56,7 @@ _SERVER = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[^\s/:\[\]]+)(:\d{1,5})?(/\S
 
 
 class _Client:
-    """Base class of the clients; converts errors of a library into `StorageError`s without secrets."""
+    """Base class of the clients; converts the errors of a client's library to `StorageError`s without secrets."""
 
     _failures: tuple[type[BaseException], ...]
     """Error classes of the library."""
@@ -79,7 +79,7 @@ class ObstoreClient(_Client):
     """A client for S3, Google Cloud Storage, Azure and plain HTTP through obstore.
 
     Endpoint, region and credentials come from the usual environment variables (`AWS_ENDPOINT_URL`, ...). Without an S3
-    key among them, boto3 provides credentials if it is installed: profiles, single sign-on, roles.
+    key in these, boto3 provides credentials if it is installed: profiles, single sign-on, roles.
     """
 
     def __init__(self, address: ObjectAddress, settings: ObjectStorageSettings) -> None:
@@ -221,7 +221,7 @@ def _make_store(url: str, *, options: dict[str, Any], **settings: Any) -> Any:
 
 
 def _boto3_credentials() -> Any | None:
-    """Returns the credentials of boto3; None if the environment has a key or boto3 finds none."""
+    """Returns the credentials of boto3; None if the environment has an S3 key, or boto3 has no credentials."""
     is_missing = importlib.util.find_spec("boto3") is None and not os.environ.get("AWS_PROFILE")  # profiles need boto3
     if is_missing or os.environ.get("AWS_ACCESS_KEY_ID"):
         return None
@@ -350,7 +350,7 @@ class HubClient(_Client):
         return {f"{before}/{each.path}": _version_of_file(each) for each in listed if hasattr(each, "blob_id")}
 
     def _place_of(self, address: ObjectAddress) -> tuple[dict[str, str], str]:
-        """Returns the library's arguments for a repository, and the path in the repository ("" for the root)."""
+        """Returns the library's arguments for a repository, and the path inside the repository ("" for the root)."""
         place = self._tools.parse_hf_uri(str(address).removesuffix("/"))
         names = {"repo_id": place.id, "repo_type": place.type, "revision": place.revision or "main"}
         return names, place.path_in_repo
@@ -374,7 +374,7 @@ def _version_of_file(file: Any) -> ObjectVersion:
 
 
 def _tag_of(headers: Any) -> str | None:
-    """Returns the file hash in an answer of the hub; None for another server after a redirect, as its etags differ."""
+    """Returns the file hash in an answer of the hub; None in an answer of another server, whose etags differ."""
     tag = headers.get("x-linked-etag") or (headers.get("etag") if "x-repo-commit" in headers else None)
     return None if tag is None else tag.removeprefix("W/").strip('"')
 

@@ -24,9 +24,9 @@ with suppress(OSError):
 class FileVersion(NamedTuple):  # four times as fast as a frozen dataclass, of which a start makes two per pair
     """The version of a file when it was opened.
 
-    Two versions are of one unchanged file if size and modification time are equal. If `namespace` is equal, device and
-    inode must also be equal, or else `changed_ns`, which programs cannot set. (Some user-space filesystems renumber
-    inodes.)
+    Two versions are of one unchanged file if size and modification time are equal. Within one `namespace`, either
+    device and inode or `changed_ns` must be equal, too; programs cannot set `changed_ns`. (Some user-space filesystems
+    renumber inodes.)
     """
 
     device: int
@@ -49,7 +49,7 @@ class FileVersion(NamedTuple):  # four times as fast as a frozen dataclass, of w
         return (self.device, self.inode) == (other.device, other.inode) or self.changed_ns == other.changed_ns
 
     def check(self, found: FileVersion, path: str) -> None:
-        """Raises a `ChangedFileError` if `found`, the version of `path` now, differs from this one."""
+        """Raises a `ChangedFileError` if `found`, the version of `path` now, differs from this version."""
         if self.is_same(found):
             return
         if self.num_bytes != found.num_bytes:
