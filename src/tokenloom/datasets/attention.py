@@ -45,8 +45,8 @@ def block_mask_arrays(
         ([[1, 1, 3, 2]], [[0, 1, 0, 0]])
 
     Args:
-        cu_seqlens: integers[num_documents + 1] or [batch, n], the starts of documents from 0 and the end of the last
-            one; repeat the end to pad a row.
+        cu_seqlens: integers[num_documents + 1] or with a batch axis first: the starts of documents from 0, then the
+            end of the last document; repeat this end to pad a row.
         block_size: tokens per block of the mask.
         window: number of tokens that a token attends to, including itself; None for all earlier tokens of its document.
 
@@ -110,7 +110,7 @@ def flex_block_mask(batch: Mapping[str, Any], *, block_size: int = 128, window: 
 def future_labels(batch: Mapping[str, Any], num_future: int) -> tuple[Any, Any]:
     """Returns the labels of later tokens, and their loss mask, for multi-token prediction.
 
-    Labels do not cross document boundaries; missing labels are 0 without loss. Call it before a batch is divided among
+    Labels do not cross document boundaries; missing labels are 0 without loss. Pass a batch before it is divided among
     context-parallel ranks.
 
     Example:

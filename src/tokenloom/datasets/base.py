@@ -83,13 +83,13 @@ class MegatronDataset(HasFacts, HasHooks, ABC):
     Args:
         dataset: the low-level dataset, for example an `IndexedDataset`.
         dataset_path: path of the low-level dataset, for cache keys and messages; None for mock data.
-        indices: integers[num_elements] or a range, the elements of the low-level dataset in this split.
+        indices: integers[num_elements] or a range, the indices of this split's elements in the low-level dataset.
         num_samples: minimum number of samples; None for one epoch.
         index_split: the split that these samples belong to.
         config: the settings.
 
     Raises:
-        ConfigError: the class overrides a method that is never called, or a fast method without `__getitem__`.
+        ConfigError: the class overrides a method that is never called, or a fast method but not `__getitem__`.
     """
 
     run_order: KnowsOrder | None = None
@@ -144,7 +144,7 @@ class MegatronDataset(HasFacts, HasHooks, ABC):
 
     @property
     def indices(self) -> NDArray[Any]:
-        """The elements of the low-level dataset in this split, integers[num_elements]."""
+        """The indices in the low-level dataset of the elements of this split: integers[num_elements]."""
         if self._indices is None:
             self._indices = self.rows.array()
         return self._indices
@@ -238,7 +238,7 @@ class PairOrigin:
     identify: Callable[[], dict[str, Any]] | None = None
 
     def check(self) -> None:
-        """Raises if a row of the `.idx` file is damaged; of local data, also checks its checksum and the roles."""
+        """Raises if a row of the `.idx` file is damaged; for local data, also checks file checksum and roles."""
         if (pair := pair_of(self.dataset)) is not None:
             check_index(pair, compares=not pair.is_remote)  # the local copy of a remote index has its own checksum
             if not pair.is_remote:
@@ -246,7 +246,7 @@ class PairOrigin:
 
     @property
     def identity(self) -> Callable[[], dict[str, Any]] | None:
-        """A function that returns a dict that identifies the data; None for mock data."""
+        """A function that returns a dict of values to identify the data; None for mock data."""
         if self.identify is None and pair_of(self.dataset) is None:
             return None
         identify = self.identify or partial(dataset_identity, self.dataset)
@@ -256,8 +256,8 @@ class PairOrigin:
 class PairSamples(MegatronDataset):
     """The base class of datasets over one pair, with batches and prefetching. Subclasses set `order`.
 
-    Negative positions count from the end. The position None stands for a sample with an all-zero `loss_mask`, which
-    fills up a batch.
+    Negative positions count from the end. A position None gives a sample with an all-zero `loss_mask`; such samples
+    fill up a batch.
 
     `dataset[k]` defines the samples. If a subclass overrides `__getitem__` or `sample`, all methods that return samples
     and all loaders call the override.
@@ -297,7 +297,7 @@ class PairSamples(MegatronDataset):
         return self.order.verify()
 
     def __getitems__(self, positions: Sequence[int | None]) -> list[Sample]:
-        """Returns many samples as torch tensors, from one batch unless they need `dataset[k]`; torch calls this."""
+        """Returns many samples as torch tensors, from one batch or, if necessary, by `dataset[k]`; torch calls this."""
         if makes_batches(self) or called_from_item(self):
             return sample_batch(self.batch(positions), len(positions))
         return self._items(positions)
@@ -309,7 +309,7 @@ class PairSamples(MegatronDataset):
         return self._sample(idx)
 
     def _sample_for_item(self, idx: int | None) -> Sample:
-        """Returns the arrays for `__getitem__`, from `sample` if a user's class overrides that method."""
+        """Returns the arrays for `__getitem__`, from `sample` if a user's class overrides `sample`."""
         return self.sample(idx) if "sample" in self._overrides.found else self._sample(idx)
 
     def _sample(self, idx: int | None) -> Sample:
@@ -324,7 +324,7 @@ class PairSamples(MegatronDataset):
         """Returns many samples as NumPy arrays with a leading batch axis, filled by one kernel call.
 
         Args:
-            positions: positions of the samples, in any order, with repeats; None for a sample without loss.
+            positions: positions in any order, repeats allowed; an element None gives a sample without loss.
 
         Raises:
             IndexError: a position is out of range.
@@ -450,7 +450,7 @@ def local_index_folder(config: BlendedMegatronDatasetConfig) -> str:
 
 
 def has_own_lengths(source: Any) -> bool:
-    """Returns whether a low-level dataset is no pair, or a pair whose class overrides `sequence_lengths`."""
+    """Returns whether a low-level dataset is not a pair, or its class overrides `sequence_lengths`."""
     kind = type(source)  # not `__class__` of a wrapper
     return not issubclass(kind, IndexedDataset) or kind.sequence_lengths is not IndexedDataset.sequence_lengths
 

@@ -85,7 +85,7 @@ def flat_entries(entries: Sequence[Any], where: str) -> list[str]:
 
 
 def parse_alternating(entries: Sequence[str], where: str) -> Blend:
-    """Parses alternating weights and prefixes if every other entry is a number, else prefixes, like the reference."""
+    """Parses entries like the reference: as weight, prefix, … if every other entry is a number; else as prefixes."""
     if not entries:
         raise ConfigError(f"{where}: must have at least one entry, got none")
     prefixes, weights = list(entries), None
@@ -118,7 +118,7 @@ def warn_of_duplicates(
 ) -> None:
     """Warns about data that appear twice in `blends`, a list of (name, blend); the warning names the caller's line.
 
-    `same` maps all prefixes of the same data to one name. `again` repeats the warning for blends seen before.
+    `same` maps all prefixes of the same data to one name. With `again`, repeats a warning given earlier for the blends.
     """
     seen: dict[str, str] = {}
     marks = {hash(tuple(prefixes)) for _, (prefixes, _) in blends}

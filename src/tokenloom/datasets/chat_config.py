@@ -20,7 +20,7 @@ TRAIN_ON: tuple[TrainOn, ...] = get_args(TrainOn)
 
 @dataclass
 class SFTDatasetConfig(GPTDatasetConfig):
-    """Settings of conversation datasets. If they get a `GPTDatasetConfig`, they add the defaults of this class.
+    """Settings of conversation datasets. A dataset that gets a `GPTDatasetConfig` adds the defaults of this class.
 
     Attributes:
         reset_position_ids, reset_attention_mask, eod_mask_loss, create_attention_mask: must be False; boundaries and
@@ -30,8 +30,8 @@ class SFTDatasetConfig(GPTDatasetConfig):
         long_conversations: "truncate" conversations longer than a sample, "drop" them, or raise an "error".
         untrainable_conversations: "drop" conversations without a token to train on (for example if the prompt is longer
             than a sample), "keep" them, or raise an "error". The mean loss of a sample without loss is NaN.
-        most_conversations: maximum number of conversations in a sample, as many tiny ones make steps slow; None for no
-            limit.
+        most_conversations: maximum number of conversations in a sample; None for no limit. Many tiny conversations make
+            steps slow.
         attention_prefix: let the tokens of a conversation before the first token with loss attend to each other, as in
             a prefix language model; needs `attention="block_mask"`. Adds `seen_stop` int32[S] to samples: token i
             attends to tokens before `seen_stop[i]`.
@@ -57,8 +57,8 @@ class SFTDatasetConfig(GPTDatasetConfig):
     def slot_multiple(self) -> int:
         """Each conversation is padded to a multiple of this number of slots, by the reference's rule.
 
-        The product of 2 × `context_parallel_size`, if that is above 1 or `hybrid_context_parallel` is set; of
-        `data_parallel_size`, with `hybrid_context_parallel`; and of `sequence_parallel_size`, if that is above 0.
+        A product of factors: 2 × `context_parallel_size`, if this size is above 1 or with `hybrid_context_parallel`;
+        `data_parallel_size`, with `hybrid_context_parallel`; `sequence_parallel_size`, if this size is above 0.
         """
         context = self.context_parallel_size or 1
         multiple = 2 * context if context > 1 or self.hybrid_context_parallel else 1

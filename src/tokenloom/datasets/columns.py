@@ -39,8 +39,8 @@ class _Chosen:
 class SampleColumns:
     """The columns of a dataset's samples. Thread-safe; not picklable: an unpickled dataset creates them again.
 
-    With `shifts`, columns of labels are read one token later than the spans. `elsewhere` are prefixes of other pairs,
-    from which a missing column takes its dtype.
+    With `shifts`, columns of labels are read one token later than the spans. `elsewhere` are prefixes of other pairs;
+    a column that `source` lacks takes its dtype from them.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class SampleColumns:
 
 
 def weigh_loss(out: Sample, rows: Int64s | None, weight: float) -> None:
-    """Multiplies the loss mask of `rows` (None: all rows) by a number, and by the column `loss_weight` if present."""
+    """Multiplies the loss mask of `rows` (None: all rows) by `weight`, and by the column `loss_weight` if present."""
     mask, chosen = out["loss_mask"], slice(None) if rows is None else rows
     if LOSS_WEIGHT in out:
         mask[chosen] = mask[chosen] * out[LOSS_WEIGHT][chosen]
@@ -152,7 +152,7 @@ def _opened(pair: IndexedDataset, name: str, default: float | str) -> Column | N
 
 
 def _facts_of(name: str, prefixes: Sequence[str], pair: IndexedDataset) -> ColumnFacts:
-    """Returns the facts of a column that `pair` lacks, from the first prefix that has it; else float32 per token."""
+    """Returns the facts of a column that `pair` lacks, from the first prefix with that column; else float32 tokens."""
     columns = (recorded_columns(prefix, object_storage=pair.object_storage) for prefix in prefixes)
     found = (each[name] for each in columns if name in each)
     return next(found, ColumnFacts(kind="token", dtype="float32", shape=(0,), num_bytes=0, crc32=0))

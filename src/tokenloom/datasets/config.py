@@ -90,13 +90,13 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
             the keys "train", "valid" and "test".
         multiple_validation_sets: build one validation dataset per prefix instead of a blend.
         full_validation: read the validation data exactly once per validation. Samplers do so; trainers pass None to the
-            builder as the size. A number is kept, or is an error with `multiple_validation_sets`.
+            builder as the size. A number as the size is kept, but is an error with `multiple_validation_sets`.
         split: weights of train, valid and test, such as "99,1,0" or (99, 1, 0). Stored as text.
         split_matrix: interval of each split within [0, 1]; computed.
         num_dataset_builder_threads: number of threads that build datasets.
         path_to_cache: folder of the index cache, or an address in a bucket (`s3://bucket/indices`), to which the
-            building rank uploads and from which other ranks download. None stores indices beside the data; for data in
-            object storage, in the local folder of `object_storage`.
+            building rank uploads and from which other ranks download. None stores indices beside local data, and
+            indices of data in object storage in the local folder of `object_storage`.
         mmap_bin_files: map `.bin` files into memory; False reads them with `pread`.
         mock: True if no data are configured, so that mock data are used; computed.
         tokenizer: tokenizer of the data: an argument of `load_tokenizer` (a path, a name, or a tokenizer of another
@@ -377,7 +377,7 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
             hint = 'pass the tokenizer that made the data, such as `tokenizer="tokenizer.json"`'
             raise ConfigError("no `tokenizer` given", hint=hint)
         if self.block_shuffle is not None and self.mock:
-            raise ConfigError("`block_shuffle`: needs data, got mock data", hint="set `blend`, or remove it")
+            raise ConfigError("`block_shuffle`: needs data, got mock data", hint="set `blend`, or remove the setting")
         if self.attention_window is not None and self.attention != "block_mask":
             message = f'`attention_window`: needs `attention="block_mask"`, got {self.attention!r}'
             raise ConfigError(message, hint="remove it, and pass the window to the attention of the model")

@@ -80,9 +80,9 @@ class ConversationSamples(PairSamples):
 
     @classmethod
     def count_slots(cls, pair: IndexedDataset, config: Any) -> NDArray[np.int32]:
-        """Returns the number of slots per conversation of a pair: int32[num_conversations]; warns of dropped ones.
+        """Returns the slots per conversation of a pair, int32[num_conversations]; warns of untrainable conversations.
 
-        The number is 0 for a dropped conversation; otherwise, it is 1 if each sample has only one conversation.
+        A dropped conversation has 0 slots. If each sample has only one conversation, all other conversations have 1.
         """
         config = as_chat_config(config, cls.config_class)
         data = SFTLowLevelDataset.of_pair(pair, plain_text=cls.reads_text)
@@ -231,7 +231,7 @@ class SFTDataset(ConversationSamples):
     next sample. A sample has tokens int64[S], labels int64[S] (-100 without loss), loss_mask float32[S], position_ids
     int64[S] (from 0 in each conversation), cu_seqlens int32[S + 1] (starts of conversations, then padded with S) and
     max_seqlen int32, like `GPTDataset` with `inter_document_masking`. Each conversation is padded to a multiple of
-    `slot_multiple` slots; the last one is padded to the end of the sample. Labels do not cross conversations.
+    `slot_multiple` slots, and the last one to the end of the sample. Labels do not cross conversations.
 
     The order depends only on the seed and the conversations: a run with more samples begins with the same samples.
     `dataset.ledger()` counts all conversations and tokens. Thread-safe, fork-safe and picklable.
@@ -240,7 +240,7 @@ class SFTDataset(ConversationSamples):
         dataset: the conversations, see `build_low_level_dataset`.
         dataset_path: path of the conversations, for the cache key.
         indices: integers[num_conversations], the conversations of the split.
-        num_samples: number of samples, from as many epochs as needed; None for one epoch.
+        num_samples: number of samples, which sets the number of epochs; None for one epoch.
         index_split: the split that these samples belong to.
         config: an `SFTDatasetConfig`, or a `GPTDatasetConfig` for the defaults.
 
@@ -277,10 +277,10 @@ class SFTDataset(ConversationSamples):
 class VarlenDataset(ConversationSamples):
     """A dataset of one conversation or text per sample, padded to a multiple of `slot_multiple` slots.
 
-    From a conversation of n tokens, a sample has the first n - 1 as tokens and the last n - 1 as labels (-100 without
-    loss), and position_ids, all int64[P]; loss_mask float32[P]; original_seq_len int32[1] (n - 1) and padded_seq_len
-    int32[1] (P, the next multiple). `long_conversations` truncates or drops conversations longer than
-    `sequence_length`. Samples are shuffled per epoch. `lengths()` returns all original lengths without reading tokens.
+    For a conversation of n tokens, a sample has tokens (the first n - 1), labels (the last n - 1, -100 without loss)
+    and position_ids, all int64[P]; loss_mask float32[P]; original_seq_len int32[1] (n - 1) and padded_seq_len int32[1]
+    (P: n - 1, padded). `long_conversations` decides on conversations with n - 1 above `sequence_length`. Samples are
+    shuffled per epoch. `lengths()` returns `original_seq_len` of all samples without reading tokens.
     A pair without roles is read as plain text: one text per sequence, with loss everywhere. Thread-safe, fork-safe and
     picklable.
 
@@ -302,11 +302,11 @@ class VarlenDataset(ConversationSamples):
         return SingleConversations(source, self.num_samples, seed=self.config.random_seed, store=store)
 
     def lengths(self, positions: Positions | None = None) -> Int64s:
-        """Returns the `original_seq_len` of samples (None: of all), int64[num_positions], without reading tokens."""
+        """Returns the `original_seq_len` of samples (default: all), int64[num_positions], without reading tokens."""
         return self._segment_column(positions, 1)
 
     def padded_lengths(self, positions: Positions | None = None) -> Int64s:
-        """Returns the `padded_seq_len` of samples (None: of all), int64[num_positions], without reading tokens."""
+        """Returns the `padded_seq_len` of samples (default: all), int64[num_positions], without reading tokens."""
         return self._segment_column(positions, 3)
 
     def _segment_column(self, positions: Positions | None, column: int) -> Int64s:

@@ -76,7 +76,7 @@ def kind_mismatch(pair: IndexedDataset, reads: Kind, *, reads_roles: bool = Fals
 
 
 def check_kind(dataset: Any, config: BlendedMegatronDatasetConfig, *, name: str, reads: Kind) -> None:
-    """Raises if a class for data of the kind `reads` cannot read a dataset; the module docstring says when it warns."""
+    """Raises if a class for data of the kind `reads` cannot read a dataset; see the module docstring for warnings."""
     pair = pair_of(dataset)
     if pair is None or (found := kind_mismatch(pair, reads)) is None:
         return
@@ -88,7 +88,7 @@ def check_kind(dataset: Any, config: BlendedMegatronDatasetConfig, *, name: str,
 
 
 def check_eod(dataset: Any, config: GPTDatasetConfig, *, name: str) -> None:
-    """Warns if the settings need end-of-document tokens, but by the manifest the data have none or another id."""
+    """Warns if settings need end-of-document tokens, but by the manifest the data lack them or use another id."""
     settings = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss")
     names = " and ".join(f"`{setting}`" for setting in settings if getattr(config, setting))
     pair = pair_of(dataset)

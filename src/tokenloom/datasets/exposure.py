@@ -49,7 +49,7 @@ class SFTLowLevelDataset:
 
     A raw file (JSON lines, Parquet) is tokenized on first use, into `path_to_cache` or into a folder `cache` beside the
     file. The name of the output depends on the file, the tokenizer and the chat template. Thread-safe and picklable;
-    unpickling opens the pair again; in object storage, the same version of the pair.
+    unpickling opens the pair again (in object storage, the same version of the pair).
 
     Args:
         dataset_path: prefix or address of a pair made by `preprocess_chat`, or a local file of raw conversations.
@@ -167,7 +167,7 @@ _dtype_code = cache(DType.code_from_dtype)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exposure:
-    """Says which conversations of a split are dropped: one mask per reason, bool[count], True for a dropped one.
+    """Says which conversations of a split are dropped: one mask bool[count] per reason, True where dropped.
 
     All other conversations are in samples. `shares` are int64[count, 5], see `SplitConversations.shares`.
     """
@@ -191,7 +191,7 @@ class SplitConversations:
     """The conversations of one split of a pair; computes their slots and fills samples.
 
     `reads_ahead` is the number of tokens read per conversation beyond its inputs, 0 or 1. `name` is for messages.
-    `beside` are prefixes of other pairs, from which a missing column takes its dtype.
+    `beside` are prefixes of other pairs; a column that the pair lacks takes its dtype from them.
     """
 
     def __init__(
@@ -217,7 +217,7 @@ class SplitConversations:
     def kept(self) -> tuple[NDArray[Any], NDArray[np.int32]]:
         """Returns the conversations to use, integers[count], and the number of slots of each, int32[count].
 
-        Warns of conversations without a token to train on. These and long ones raise ConfigError if set to "error".
+        Warns of untrainable conversations. Raises ConfigError if the settings forbid long or untrainable conversations.
         """
         exposure = self.exposure()
         self._report(exposure)
@@ -225,7 +225,7 @@ class SplitConversations:
         return self.rows.array()[kept], exposure.shares[kept, 3].astype(np.int32)
 
     def slots(self) -> NDArray[np.int32]:
-        """Returns the number of slots of each conversation, 0 if dropped, int32[count]; unlike `kept`, never warns."""
+        """Returns the slots per conversation, 0 for dropped conversations, int32[count]; unlike `kept`, never warns."""
         exposure = self.exposure()
         return np.where(exposure.kept, exposure.shares[:, 3], 0).astype(np.int32)
 
@@ -239,7 +239,7 @@ class SplitConversations:
         return Exposure(shares=shares, empty=empty, too_long=too_long, untrainable=untrainable)
 
     def segments(self, sequences: Int64s) -> Int64s:
-        """Returns (index, number of inputs, of tokens read, of slots) of each conversation: int64[count, 4]."""
+        """Returns (index, input count, count of tokens read, slot count) of each conversation: int64[count, 4]."""
         segments = np.empty((len(sequences), 4), dtype=np.int64)
         segments[:, 0] = sequences
         longest = self.config.sequence_length + self.reads_ahead
@@ -250,7 +250,7 @@ class SplitConversations:
         return segments
 
     def shares(self, sequences: Int64s) -> Int64s:
-        """Returns (tokens, inputs, tokens read, slots, labels with loss), numbers per conversation: int64[count, 5]."""
+        """Returns counts per conversation: tokens, inputs, tokens read, slots, labels with loss: int64[count, 5]."""
         shares = np.empty((len(sequences), 5), dtype=np.int64)
         shares[:, 0] = self.data.sequence_lengths[sequences]
         shares[:, 1:4] = self.segments(sequences)[:, 1:]
@@ -336,7 +336,7 @@ class JoinedConversations:
     _opened: dict[int, SplitConversations] = field(default_factory=dict)
 
     def report_slots(self, documents: SourceDocuments, *, shares_samples: bool) -> None:
-        """When a pair opens, passes its slots per conversation to `documents`; at most 1 without `shares_samples`."""
+        """When a pair opens, passes slots per conversation to `documents`; at most 1 slot unless `shares_samples`."""
 
         def slots_of(number: int, pair: IndexedDataset) -> NDArray[np.int32]:
             slots = self._of_pair(number, pair).slots()
@@ -354,7 +354,7 @@ class JoinedConversations:
         return conversations
 
     def _parts(self, sequences: Int64s) -> Iterator[tuple[SplitConversations, int, Int64s]]:
-        """Yields (conversations of a pair, number of its first one, places in `sequences` where one of them is)."""
+        """Yields (conversations of a pair, index of the first, indices in `sequences` of this pair's conversations)."""
         numbers = self.pairs.numbers(sequences)
         for number in np.unique(numbers).tolist():
             yield self._of_pair(number), self.pairs.first_of(number), np.flatnonzero(numbers == number)
@@ -366,7 +366,7 @@ class JoinedConversations:
         return segments
 
     def shares(self, sequences: Int64s) -> Int64s:
-        """Returns the rows of `SplitConversations.shares`, int64[count, 5]; denied conversations count in full."""
+        """Returns the rows of `SplitConversations.shares`, int64[count, 5]; denied conversations count like others."""
         return self._of_each(sequences, SplitConversations.shares, 5)
 
     def _of_each(self, sequences: Int64s, find: Callable[[SplitConversations, Int64s], Int64s], width: int) -> Int64s:

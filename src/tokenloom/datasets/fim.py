@@ -191,7 +191,7 @@ class GPTFIMDataset(GPTDataset):
 
 
 def split_at(text: NDArray[Any], separator: int) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Splits tokens, or rows with a token first, at `separator`; yields (part, separator; empty after the last)."""
+    """Splits tokens, or rows that begin with a token, at `separator`; yields (part, separator), last (part, [])."""
     start = 0
     for stop in np.flatnonzero((text if text.ndim == 1 else text[:, 0]) == separator).tolist():
         yield text[start:stop], text[stop : stop + 1]
@@ -200,10 +200,10 @@ def split_at(text: NDArray[Any], separator: int) -> Iterator[tuple[NDArray[Any],
 
 
 def _restore_stored_rows(parts: Sequence[Int64s], stored: Int64s, detokenize: Callable[[list[int]], str]) -> None:
-    """Copies the rows of tokens that the cuts did not change from `stored` into prefix, middle and suffix.
+    """Copies rows from `stored` into `parts` (prefix, middle, suffix), for all tokens that the cuts did not change.
 
-    A row is a token and its index among the stored tokens, or -1. Tokens are compared from both ends of the text
-    inwards, and in the middle outwards from a token before which `parts` and `stored` have the same text.
+    A row is (token, index of the stored token or -1). Tokens are compared from both ends of the text inwards. In the
+    middle, they are compared outwards from a token before which `parts` and `stored` have the same text.
     """
     prefix, middle, suffix = parts
     first = _num_equal(prefix, stored)
@@ -238,7 +238,7 @@ def _num_equal(one: Int64s, other: Int64s) -> int:
 
 
 def _spans_of(places: Int64s, bounds: Int64s, stored: SpanBatch) -> SpanBatch:
-    """Returns the spans of rearranged tokens; token i is the stored token `places[i]`, or not stored if that is -1."""
+    """Returns the spans of rearranged tokens: token i is the stored token `places[i]` or, for -1, a new token."""
     documents, begins = (np.repeat(each, stored.lengths) for each in (stored.documents, stored.starts))
     offsets = begins + np.arange(len(begins)) - np.repeat(np.cumsum(stored.lengths) - stored.lengths, stored.lengths)
     is_known = places >= 0

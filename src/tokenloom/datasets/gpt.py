@@ -53,10 +53,10 @@ _FLOAT32 = np.dtype(np.float32)
 
 
 class Runs(NamedTuple):
-    """The tokens of several samples, as runs: a run has the tokens of one document that a sample reads.
+    """The tokens of several samples, as runs: a run is the piece of one document in one sample.
 
-    Sample i has runs [row_offsets[i], row_offsets[i + 1]). For a document without loss (denied by a run), the length is
-    negative and the tokens are zeros. `spans` say where tokens are stored; the document is below 0 if nowhere.
+    Sample i has runs [row_offsets[i], row_offsets[i + 1]). A run of a denied document has a negative length, and zeros
+    as tokens. `spans` say where tokens are stored; tokens that are not stored have a document below 0.
     """
 
     tokens: NDArray[Any]
@@ -96,7 +96,7 @@ class GPTDataset(PairSamples):
         indexed_dataset: the low-level dataset.
         dataset_path: path of the low-level dataset, for the cache key; None for mock data.
         indexed_indices: integers[num_documents], the documents of the split.
-        num_samples: minimum number of samples, from as many epochs as needed; None for one epoch.
+        num_samples: minimum number of samples, which sets the number of epochs; None for one epoch.
         index_split: the split that these samples belong to.
         config: the settings.
 
@@ -153,7 +153,7 @@ class GPTDataset(PairSamples):
         return SampleColumns(self.dataset, self.config.columns, elsewhere=self.config.prefixes)
 
     def _refuse_query(self, setting: str) -> None:
-        """Raises if the class overrides the method that returns the text of samples: `setting` does not allow that."""
+        """Raises if the class overrides the method that returns the text of samples; `setting` forbids such a class."""
         if QUERY in self._overrides.found:
             message = f"`{setting}`: needs unchanged texts, but the class overrides `{type(self).__name__}.{QUERY}`"
             raise ConfigError(message, hint="override `sample` or `__getitem__` instead")
@@ -209,7 +209,7 @@ class GPTDataset(PairSamples):
 
     @staticmethod
     def numel_low_level_dataset(low_level_dataset: IndexedDataset) -> int:
-        """Returns the number of sequences, which the split weights divide."""
+        """Returns the number of sequences; the split weights divide these sequences."""
         if has_own_lengths(low_level_dataset):
             return len(low_level_dataset.sequence_lengths)
         return len(low_level_dataset)  # does not open the data
@@ -362,9 +362,9 @@ class GPTDataset(PairSamples):
         """Returns many samples as NumPy arrays with a leading batch axis, filled by one kernel call.
 
         Args:
-            positions: positions of the samples, in any order, with repeats; None for a sample without loss.
-            out: arrays from `allocate_batch` to fill and return, one row per position; None for new arrays. After an
-                error their content is undefined.
+            positions: positions in any order, repeats allowed; an element None gives a sample without loss.
+            out: arrays from `allocate_batch` to fill and return, one row per position; None for new arrays. After
+                an error, the content of `out` is undefined.
             digests: uint64[num_samples, 2], filled with a digest of the tokens of each sample; see `FillsBatches`.
 
         Raises:
@@ -394,7 +394,7 @@ class GPTDataset(PairSamples):
         return self.layout.allocate((count,), integers=integers_of(integer_dtype), empty=empty)
 
     def fill_rows(self, positions: Positions, out: Sample, rows: Int64s | None = None) -> None:
-        """Fills rows of the batch `out` from `allocate_batch`: sample i goes into row `rows[i]`; None means row i."""
+        """Fills rows of the batch `out` from `allocate_batch`: sample i goes into row `rows[i]`, by default row i."""
         known, fillers = self._rows(positions)
         self._fill(known, out, rows)
         if fillers:

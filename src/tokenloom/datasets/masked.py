@@ -59,7 +59,7 @@ class MaskedWordPieceDatasetConfig(BlendedMegatronDatasetConfig):
         short_sequence_probability: probability that a sample has a shorter target length, in [0, 1].
         masking_max_ngram: maximum number of consecutive words to mask together.
         masking_do_full_word: mask all tokens of a word together.
-        masking_do_permutation: also shuffle as many other tokens as are masked, and predict them.
+        masking_do_permutation: also shuffle other tokens, as many as are masked, and predict the shuffled tokens.
         masking_use_longer_ngrams: draw long n-grams more often than short ones.
         masking_use_geometric_distribution: draw n-gram lengths as SpanBERT does; excludes `masking_do_permutation`.
         word_pieces: the vocabulary of the tokenizer; computed.
@@ -128,7 +128,7 @@ class MaskedWordPieceDataset(PairSamples):
         indexed_dataset: the low-level dataset.
         dataset_path: path of the low-level dataset, for the cache key.
         indexed_indices: integers[num_documents], the documents of the split; consecutive.
-        num_samples: minimum number of samples, from as many epochs as needed; None for one epoch.
+        num_samples: minimum number of samples, which sets the number of epochs; None for one epoch.
         index_split: the split that these samples belong to.
         config: the settings.
 
@@ -314,7 +314,7 @@ class BERTMaskedWordPieceDataset(MaskedWordPieceDataset):
 
     A text above its target length loses tokens at random ends of the longer segment. Of the masked tokens, 80 % become
     the mask token, 10 % a random token, and 10 % stay. A sample has text, types (1 in segment B), labels, padding_mask
-    and loss_mask, int64[S] each, and is_random (1 if A and B are swapped) and truncated.
+    and loss_mask, int64[S] each, and is_random (1 if A and B are swapped) and truncated (1 or 0).
 
     Labels are -1 at unmasked tokens. Pad ids within the text become 0 in text and labels. After the text, types and
     padding_mask contain the pad id, so they are masks of 0 and 1 only if the pad id is 0; without a pad id they contain
@@ -430,7 +430,7 @@ class T5MaskedWordPieceDataset(MaskedWordPieceDataset):
     The decoder inputs are bos, then each sentinel followed by the tokens that it replaces. The labels are the inputs
     without bos, then eos. Texts above their target length are truncated. A sample has text_enc and enc_mask,
     int64[sequence_length_encoder]; text_dec, labels, loss_mask and dec_mask, int64[sequence_length_decoder]; and
-    truncated.
+    truncated (1 if the text was truncated).
 
     Tokens, labels and masks are 0 at pad ids, also within the text. After the text, labels are -1, or 0 for a tokenizer
     without a pad id.
@@ -457,9 +457,9 @@ class T5MaskedWordPieceDataset(MaskedWordPieceDataset):
         """Returns the attention masks of the encoder, the decoder and cross attention for a batch of tensors.
 
         With `use_local`, all masks are dense: bool[batch, 1, queries, keys], True = masked; token 0 counts as padding.
-        Otherwise, they depend on the installed Transformer Engine, NVTE_FLASH_ATTN and NVTE_FUSED_ATTN. The decoder
+        Otherwise, masks depend on the installed Transformer Engine, NVTE_FLASH_ATTN and NVTE_FUSED_ATTN. The decoder
         mask is None, as the decoder's kernel is causal. Usually the encoder mask is [batch, 1, 1, length], and the
-        cross mask a pair (decoder mask, encoder mask); the unfused kernels of old versions need dense masks for both.
+        cross mask a pair (decoder mask, encoder mask); for old unfused kernels, encoder and cross mask are dense.
 
         Args:
             encoder_tokens: `text_enc`, [batch, sequence_length_encoder].

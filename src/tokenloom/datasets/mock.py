@@ -46,7 +46,7 @@ class MockGPTLowLevelDataset:
         return self.get(idx)
 
     def get(self, idx: int, offset: int = 0, length: int | None = None) -> Int64s:
-        """Returns tokens [offset, offset + length) of a document; up to its end if `length` is None."""
+        """Returns tokens [offset, offset + length) of a document; all from `offset` on if `length` is None."""
         available = int(self.sequence_lengths[idx])
         stop = available if length is None else min(offset + length, available)
         one = np.ones(1, dtype=np.int64)

@@ -3,7 +3,7 @@
 A user's class needs `__len__` and `__getitem__`. `__getitem__` defines the samples: dicts of tensors or arrays, tuples
 or named tuples. These attributes are optional; tokenloom calls `dataset[k]` where they are missing:
 
-- `batch(positions)` returns many samples as arrays with a leading batch axis; None gives a sample without loss.
+- `batch(positions)` returns samples as arrays with a leading batch axis; the position None gives one without loss.
 - `makes_batches = False` declares that `batch` is not supported, because samples differ in length.
 - `item_hook` is the name of a function that changes samples and that only `dataset[k]` calls, not `batch`.
 - `slots_of(sequences)` returns the number of slots per sequence, including padding: int64[num_sequences]. The index
@@ -45,8 +45,8 @@ class Samples(Protocol):
 class FillsBatches(Protocol):
     """A dataset that fills given arrays: `batch(positions, out=…)` fills all rows, `fill_rows(…)` some rows.
 
-    If its attribute `digests_tokens` is True, `batch(positions, digests=…)` also fills `digests`, uint64[num_samples,
-    2], with the result of `kernels.digest_tokens` for each sample. If only zeros are there, the caller computes them.
+    If `digests_tokens` is True, `batch(positions, digests=…)` also fills `digests`, uint64[num_samples, 2], with the
+    result of `kernels.digest_tokens` for each sample. If `digests` stay zero, the caller computes the digests.
     """
 
     @property
@@ -74,10 +74,10 @@ class KnowsLengths(Protocol):
     """A dataset that knows all lengths without reading tokens, so that each rank can plan packs on its own."""
 
     def lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> Int64s:
-        """Returns the number of tokens of each sample, int64[num_positions]; of all samples for None."""
+        """Returns the number of tokens of each sample (default: of all samples): int64[num_positions]."""
 
     def padded_lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> Int64s:
-        """Returns the length of each sample including padding, int64[num_positions]; of all samples for None."""
+        """Returns the length of each sample (default: of all samples), including padding: int64[num_positions]."""
 
 
 @runtime_checkable

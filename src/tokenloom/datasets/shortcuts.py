@@ -55,7 +55,7 @@ class HasHooks:
         return Overrides.of(self, (*_HOOKS, *self.uncalled_hooks))
 
     def _check_overrides(self) -> None:
-        """Raises if the class overrides a method that is never called, or a fast method without `__getitem__`."""
+        """Raises if the class overrides a method that is never called, or a fast method but not `__getitem__`."""
         if not self._overrides.found:
             return
         self._overrides.refuse_uncalled({**_UNCALLED, **self.uncalled_hooks})
@@ -63,7 +63,7 @@ class HasHooks:
             self._overrides.refuse_alone(method, *_SKIPPED.get(method, _MANY))
 
     def _needs_items(self, method: str) -> bool:
-        """Returns whether a fast method must call `dataset[k]` for each sample, as it would skip an override."""
+        """Returns whether the fast method `method` must call `dataset[k]` for each sample, as it skips an override."""
         found = self._overrides.found
         if not found and self.item_hook is None:
             return False
@@ -84,7 +84,7 @@ class HasHooks:
 
 
 def overrides_of(dataset: Any) -> Overrides:
-    """Returns the cached overrides of a tokenloom dataset, or finds those of any other dataset."""
+    """Returns the overrides of a dataset, cached for a tokenloom dataset and searched for any other dataset."""
     known = getattr(dataset, "_overrides", None)
     if type(known) is Overrides and known.cls is type(dataset):  # not the overrides of a wrapped dataset
         return known
@@ -92,7 +92,7 @@ def overrides_of(dataset: Any) -> Overrides:
 
 
 def hook_of(dataset: Any, method: str) -> str | None:
-    """Returns the name of the override or `item_hook` that `method` would skip, or None; "outline" means counting."""
+    """Returns the name of an override or `item_hook` that `method` ("outline": counting) skips; None without one."""
     hook: str | None = getattr(dataset, "item_hook", None)
     own = overrides_of(dataset)
     return own.skipped(method, *_SKIPPED.get(method, _MANY)) if own.found and hook is None else hook
@@ -130,7 +130,7 @@ def _supports(dataset: Any, flag: str, method: str) -> bool:
 
 
 def needs_items(dataset: Any) -> bool:
-    """Returns whether samples must be read by `dataset[k]`, as `batch` is missing or would skip an override."""
+    """Returns whether samples must be read by `dataset[k]`, because `batch` is missing or would skip an override."""
     if getattr(dataset, "item_hook", None) is not None or not hasattr(dataset, "batch"):
         return True
     own = overrides_of(dataset)

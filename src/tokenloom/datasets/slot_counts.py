@@ -135,12 +135,12 @@ class ChatLedger:
 
     @property
     def read(self) -> Count:
-        """Conversations in samples, including truncated ones, and all their tokens."""
+        """The conversations in samples, and all their tokens, including tokens cut off."""
         return Count(conversations=self.counts.first_tokens, tokens=self.counts.tokens)
 
     @property
     def balance(self) -> tuple[int, int, int, int]:
-        """Unexplained conversations, tokens, slots and tokens read; all 0 if the counts are correct."""
+        """Conversations and tokens that the other counts do not explain, then `counts.balance`; all 0 if correct."""
         dropped = self.dropped_empty + self.dropped_long + self.dropped_untrainable
         left = self.exposed - dropped - self.not_reached - self.read
         return left.conversations, left.tokens, *self.counts.balance

@@ -53,7 +53,7 @@ def parse_and_normalize_split(split: str | Sequence[float]) -> list[float]:
     """Returns the fractions of train, valid and test, with a sum of 1.
 
     Text weights are digits with at most one dot, separated by commas, slashes or spaces; a trailing comma is ignored.
-    The reference interprets every run of digits and dots as a weight.
+    The reference interprets every group of digits and dots as a weight.
 
     Example:
         >>> parse_and_normalize_split("3, 1")
@@ -87,7 +87,7 @@ def _weight(item: Item, split: str) -> float:
 
 
 def split_matrix(shares: Sequence[float], within: Sequence[float] | None = None) -> SplitMatrix:
-    """Returns the interval of each split in [0, 1], None if empty: that from `shares`, cut to that from `within`.
+    """Returns the interval of each split in [0, 1] by `shares`, cut to its interval by `within`; None if it is empty.
 
     Example:
         >>> split_matrix([0.75, 0.25, 0.0])

@@ -30,7 +30,7 @@ def to_tensors(sample: Mapping[str, Any], *, copy_shared: bool = False) -> Sampl
 
 
 def tensors_of(sample: Mapping[str, Any]) -> Sample:
-    """Converts arrays to tensors, faster than `to_tensors`; each must be writable and have at least one axis."""
+    """Converts arrays to tensors, faster than `to_tensors`; each array must be writable and have an axis."""
     from_numpy = _torch().from_numpy
     return {name: from_numpy(array) for name, array in sample.items()}
 
@@ -80,7 +80,7 @@ class SampleBatch(list[Sample]):
 
     @property
     def tensors(self) -> Sample:
-        """The batch as tensors with a batch axis: the original tensors, or stacked samples if one was read before."""
+        """The batch as tensors with a batch axis: the original ones or, once a sample was read, stacked samples."""
         return batch_tensors(self)
 
     def __getitem__(self, row: Any) -> Any:

@@ -54,7 +54,7 @@ def word_pieces(tokenizer: Any) -> WordPieces:
     """Returns the ids of a tokenizer and their kinds, from its attribute `inv_vocab`, {id: token}."""
     vocabulary = optional_attribute(tokenizer, "inv_vocab")
     if not vocabulary:
-        raise _missing(tokenizer, "inv_vocab", "it distinguishes starts of words from continuations")
+        raise _missing(tokenizer, "inv_vocab", "`inv_vocab` tells starts of words from continuations")
     ids = np.array(sorted(vocabulary), dtype=np.int64)
     if ids[0] < 0:
         raise ConfigError(f"`inv_vocab` of {type(tokenizer).__name__}: ids must be 0 or more, got {ids[0]}")
@@ -89,10 +89,10 @@ def _missing(tokenizer: Any, attribute: str, reason: str) -> ConfigError:
 
 
 def pad_token_id(tokenizer: Any, *, allow_ambiguous: bool) -> int:
-    """Returns the id by which samples recognize padding; -1 if they recognize it by position, as without a pad id.
+    """Returns the pad id that marks padding in samples; -1 if the position marks padding, as without a pad id.
 
-    If the pad id is also another special token (usually end-of-document), masking it would mask real labels. The result
-    is then -1, with a warning, unless `allow_ambiguous` is True.
+    If the pad id is also another special token (usually end-of-document), masking this id would mask real labels. Then
+    the result is -1, with a warning, unless `allow_ambiguous` is True.
     """
     pad = optional_attribute(tokenizer, "pad")
     if pad is None:
