@@ -35,7 +35,7 @@ def catalogue_path(prefix: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """The documents of a dataset whose tokens are in one `.bin` file: a whole pair, or one pair of a catalogue.
+    """The part of a dataset with the tokens of one `.bin` file: a whole pair, or one pair of a catalogue.
 
     Byte pointers are in [start, start + num_bytes); `rows` and `documents` are the indices of sequences and documents.
     """
@@ -53,9 +53,9 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CataloguePart:
-    """The record of a pair in a catalogue; `num_bytes` and the later fields describe its `.bin` as in `RecordedFile`.
+    """The record of a pair in a catalogue; `num_bytes` and later fields describe its `.bin`, see `RecordedFile`.
 
-    In the catalogue file, a prefix below the folder of that file is relative to it; all other prefixes are absolute.
+    In the catalogue file, a prefix below its folder is relative to this folder; all other prefixes are absolute.
     """
 
     prefix: str

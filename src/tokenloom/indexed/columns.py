@@ -128,7 +128,7 @@ def check_padding(padding: float, dtype: np.dtype[Any], *, name: str = "`padding
 
 
 def checked_name(name: str) -> str:
-    """Returns a column name; raises `ConfigError` if the name is invalid. It becomes part of a file name."""
+    """Returns a column name; raises `ConfigError` if the name is invalid. The name becomes part of a file name."""
     if not _NAME.fullmatch(name):
         raise ConfigError(f"`name`: must be a letter, then letters, digits, `_` or `-`, got {name!r}")
     return name
@@ -253,7 +253,7 @@ def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
 
 
 def _check_rows(facts: ColumnFacts, header: Header, num_tokens: int, *, path: str) -> None:
-    """Raises a `DatasetFormatError` if a column has the wrong number of rows for its kind; "runs" may have any."""
+    """Raises a `DatasetFormatError` if a column has the wrong number of rows; the kind "runs" has no fixed number."""
     rows = {"token": num_tokens, "sequence": header.num_sequences, "document": header.num_boundaries - 1}
     if facts.kind != "runs" and facts.shape[0] != rows[facts.kind]:
         wanted = f"a row for each of {rows[facts.kind]} {facts.kind}s"
@@ -441,7 +441,7 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
 
 
 def blocks_of(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Yields an empty block, which tells the row shape, then rows in blocks of up to 16 MiB, or of one larger row."""
+    """Yields an empty block with the shape of the rows, then blocks of up to 16 MiB; a larger row is its own block."""
     rows = max(1, _BLOCK_BYTES // max(1, values[:1].nbytes))
     yield values[:0]
     for begin in range(0, len(values), rows):

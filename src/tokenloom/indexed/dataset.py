@@ -71,7 +71,7 @@ def pin_inputs(prefixes: Sequence[str]) -> Iterator[None]:
 
 
 class DatasetFiles:
-    """Opens the files of a dataset, each in the version found first; `open` sets `catalogue` if there is one."""
+    """Opens files of a dataset, and reopens only the same versions of them; `open` sets `catalogue` for a catalogue."""
 
     def __init__(self, prefix: str, *, mmap: bool, settings: ObjectStorageSettings | None) -> None:
         self.catalogue: Catalogue | None = None
@@ -126,7 +126,7 @@ class DatasetFiles:
         return data
 
     def index_file(self) -> str:
-        """Returns the path of the index, or of its local copy if it is in object storage."""
+        """Returns the path of the index; for an index in object storage, the path of its local copy."""
         path = idx_path(self._prefix)
         return local_copy(self._object(path)) if is_remote(path) else path
 
@@ -156,7 +156,7 @@ class DatasetFiles:
 
 
 class LazyAttribute:
-    """A descriptor that calls `method` of the object on first access; the method sets this and other attributes.
+    """A descriptor that calls `method` of the object on first access; this call sets the attribute and some others.
 
     Access raises an `AttributeError` until the attribute named `when` is set. Two threads may call the method at once.
     Faster than `__getattr__`, which would make every attribute access some 30 ns slower.
@@ -429,7 +429,7 @@ class IndexedDataset(HasFacts):
         self._index_watch.check()
 
     def check_tokens(self, offset: int = 0, num_bytes: int | None = None) -> None:
-        """Raises a `ChangedFileError` if the index or, in a byte range (default: all), mapped tokens have changed."""
+        """Raises a `ChangedFileError` if the index or the mapped tokens in a byte range (default: all) changed."""
         if self._token_watch is None:
             self._token_watch = Watch([self._index_file.mapped], self.byte_source.mapped)
         self._token_watch.check_tokens(offset, self.byte_source.num_bytes if num_bytes is None else num_bytes)
@@ -478,7 +478,7 @@ class IndexedDataset(HasFacts):
         return f"IndexedDataset({self.path_prefix!r}, {counts}, dtype={self.dtype.name})"
 
     def will_need(self, sequences: Int64s, starts: Int64s, lengths: Int64s, *, block_bytes: int | None = None) -> None:
-        """Starts fetching spans that `gather` or `get` will read, in this order; does nothing for local data.
+        """Starts fetching spans in the order in which `gather` or `get` will read them; does nothing for local data.
 
         Args:
             sequences, starts, lengths: the spans, see `gather`.
@@ -634,7 +634,7 @@ class IndexedDataset(HasFacts):
         return row if row >= 0 else row + count
 
     def _read_run(self, start: int, stop: int) -> list[Tokens]:
-        """Returns the tokens of each sequence in [start, stop); adjacent sequences without a gap are read together."""
+        """Returns the tokens of each sequence in [start, stop); reads sequences without gaps between them at once."""
         lengths = self.index.sequence_lengths[start:stop].tolist()
         pointers = self.index.sequence_pointers[start:stop].tolist()
         itemsize = self.dtype.itemsize
@@ -744,9 +744,9 @@ _GET = IndexedDataset.get
 def dataset_identity(dataset: IndexedDataset) -> dict[str, Any]:
     """Returns JSON-serialisable values that identify the data of a pair; a copy elsewhere has the same values.
 
-    They are the dtype, the counts in the header, both file sizes, and a hash of evenly spread samples of each file; a
-    change between the samples goes unnoticed. A `.bin` object is identified by its etag instead, as each sample would
-    take a round trip; a catalogue by a hash of its records. Cached for local files while they do not change.
+    The values are dtype, counts in the header, both file sizes, and a hash of evenly spread samples of each file; a
+    change between the samples goes unnoticed. A `.bin` object has its etag instead, as each sample would take a round
+    trip. A catalogue has a hash of its records instead. Cached for local files while they do not change.
     """
     if not _is_settled(dataset) or dataset.identity_found is None:
         dataset.identity_found = _identity(dataset)
@@ -800,7 +800,7 @@ _HOOKS = ("get", "__getitem__", "gather")
 def span_reader(source: Any, *, whole: bool = False) -> ReadSpans:
     """Returns a function that reads spans by `gather`, or one by one by `get` if the class overrides only `get`.
 
-    Set `whole` if all spans start at token 0: the function then reads by an overridden `__getitem__`, too.
+    Set `whole` if all spans start at token 0; then the function also uses an overridden `__getitem__`.
     """
     found = Overrides.of(source, _HOOKS)
     hook = found.skipped("gather", *(("get", "__getitem__") if whole else ("get",)))

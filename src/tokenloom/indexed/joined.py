@@ -72,7 +72,7 @@ class JoinedPairs:
         return [bin_path(pair.prefix) for pair in self.pairs if is_remote(pair.prefix)]
 
     def connect(self, documents: SourceDocuments, lengths: Lengths | None = None) -> None:
-        """Passes the result of `lengths` (default: lengths in tokens) for each pair to `documents` once it is open."""
+        """As soon as a pair is open, passes the result of `lengths` (default: lengths in tokens) to `documents`."""
 
         def receive(number: int, pair: IndexedDataset) -> None:
             told = pair.sequence_lengths if lengths is None else lengths(number, pair)
@@ -162,7 +162,7 @@ class JoinedPairs:
         return found
 
     def _by_pair(self, sequences: Int64s) -> Iterator[tuple[int, Int64s]]:
-        """Yields (index of a pair, places in `sequences` of this pair's sequences: int64[count])."""
+        """Yields (index of a pair, indices in `sequences` of the sequences of this pair: int64[count])."""
         if not len(sequences):
             return
         numbers = self.numbers(sequences)

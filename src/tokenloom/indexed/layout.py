@@ -52,7 +52,7 @@ def check_choice(name: str, value: object, choices: Collection[str]) -> None:
 
 
 def parse_record(kind: type[T], data: bytes, *, path: str, what: str, hint: str) -> T:
-    """Parses the JSON file `path` of a pair into the dataclass `kind`; its member `format` must equal `what`."""
+    """Parses `data`, the JSON file `path` of a pair, as dataclass `kind`; the member `format` must equal `what`."""
     try:
         top = parse_json(data, most_bytes=MOST_RECORD_BYTES)
     except UnusableJsonError as error:

@@ -1,8 +1,8 @@
 """Manifests: JSON files that record how a pair was made and the checksums of its files.
 
-`PREFIX.manifest.json` contains tokenizer, options, counts of documents, checksums and input files; see FORMAT.md. Later
-stages compare their tokenizer with it, and `tokenloom verify` compares both files. The members that a run needs at its
-start come first, so that one read of 4 KiB suffices. If they are elsewhere, the whole file is read.
+`PREFIX.manifest.json` contains tokenizer, options, counts of documents, checksums and input files; see FORMAT.md.
+Readers of the pair compare their tokenizer with the manifest; `tokenloom verify` compares both files with it. Members
+that a run needs at its start come first, so one read of 4 KiB suffices. If they are elsewhere, the whole file is read.
 
 CRC-32 (as in zlib) detects accidents, not forgeries. One core computes 1.7 GB/s. The checksum of concatenated parts
 follows from the checksums of the parts, so joined pairs need not be read again.
@@ -104,7 +104,7 @@ class TokenizerIdentity:
 
     @property
     def fingerprint(self) -> tuple[object, ...]:
-        """The values that must be equal in all pairs that are joined; paths may differ."""
+        """The values that must be equal in all pairs to join these pairs; paths may differ."""
         return (self.sha256 or self.kind, self.vocab_size, self.bos, self.eod)
 
     def describe(self) -> str:
@@ -200,14 +200,14 @@ class PairFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentLedger:
-    """Counts of documents: `num_read` is the sum of all other counts, each for what became of a document.
+    """Counts of documents, by what became of them; `num_read` is the sum of all other counts.
 
     Attributes:
         num_read: documents in the input, including blank lines.
         num_kept: documents in the pair, including empty ones.
         num_rejected: documents dropped because their record was invalid.
         num_blank: lines with only white space.
-        num_duplicates: documents dropped because an equal one was kept.
+        num_duplicates: documents dropped because an equal document was kept.
         num_empty: documents dropped because they had no tokens.
         num_elsewhere: documents in another pair, such as the other side of a split.
     """
@@ -298,7 +298,7 @@ def read_manifest_head(
 ) -> ManifestHead | None:
     """Reads the head of the manifest of a prefix, usually by one read of 4 KiB; None if the manifest does not exist.
 
-    `copy` is the path of the local copy of a remote index. The first call writes the head to `COPY.manifest` beside it.
+    `copy` is the path of the local copy of a remote index. The first call stores the head in the file `COPY.manifest`.
     """
     path = manifest_path(prefix)
     data = None if copy is None else read_if_exists(f"{copy}.manifest", HEAD_BYTES, None)
@@ -390,7 +390,7 @@ def check_start(pair: IndexedDataset, expected: int, *, path: str) -> None:
 
 
 def foreign(path: str) -> DatasetFormatError:
-    """Returns the error for a file beside a pair that was written for another pair."""
+    """Returns the error for a file that is beside a pair, but was written for another pair."""
     message = f"`{path}`: belongs to another pair than the files beside it"
     return DatasetFormatError(message, hint="remove it if the pair was replaced on purpose, else write the pair again")
 
@@ -405,8 +405,8 @@ def combined_manifest(
 ) -> Callable[[PairFacts], Manifest] | None:
     """Returns a function that makes the manifest of a pair joined from `pairs`, or from some of their documents.
 
-    The function takes the `PairFacts` of the joined pair, and sets their `copied_tokens` to the argument, or to
-    "unverified" if an input has that value. If any input has no manifest, returns None, and warns if another has one.
+    The function takes the `PairFacts` of the joined pair, and sets `copied_tokens` in them: to "unverified" if an input
+    has that value, else to the argument. Returns None if an input has no manifest, with a warning if another has one.
     """
     order, found = list[str](), dict[str, Manifest | None]()
     for pair in pairs:
@@ -525,7 +525,7 @@ class PairTally:
             self._add_largest(int(np.frombuffer(data, dtype=self._dtype).max()))
 
     def add_pair(self, pair: IndexedDataset) -> None:
-        """Adds all tokens of a pair; reads them only if it has no manifest."""
+        """Adds all tokens of a pair; reads the tokens only if the pair has no manifest."""
         if (manifest := manifest_of(pair)) is not None:
             self._tokens = self._tokens.with_part(manifest.pair.tokens)
             self._add_largest(manifest.pair.largest_token)

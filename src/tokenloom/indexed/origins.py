@@ -1,4 +1,4 @@
-"""Origins: the column that records, for each document of a pair, the input file and the record it was made from.
+"""Origins: the column that records, for each document of a pair, its input file and its record in that file.
 
 Documents from consecutive records of one file form a run, one row of the column.
 """
@@ -103,7 +103,7 @@ def _rows_of(runs: Runs, first: int) -> NDArray[np.int64]:
 class Origins:
     """The origin of each document of a pair. Thread-safe; not picklable.
 
-    Every read checks that the rows that it uses are plausible; verifying or joining the pair checks the whole column.
+    Each read checks only the rows of the column that it uses; verifying or joining the pair checks all rows.
 
     Example:
         >>> import numpy as np
@@ -159,7 +159,7 @@ class Origins:
         """Returns the origins of `documents`, int64[count] in any order; O(log runs) each.
 
         The result is the index in `files` for each document, int32[count], and the number of its record in that file,
-        counted from 1: int64[count]. If the origin is unknown, they are -1 and 0.
+        counted from 1: int64[count]. An unknown origin has file -1 and record 0.
 
         Raises:
             ConfigError: a document is out of range.
@@ -175,7 +175,7 @@ class Origins:
     def documents_of(self, file: int, record: int) -> NDArray[np.int64]:
         """Returns the indices of the documents made from a record of a file, ascending: int64[count]; O(runs).
 
-        Records are counted from 1. Raises a `ConfigError` if the file is out of range, a `DatasetFormatError` if the
+        Records are counted from 1. Raises a `ConfigError` if the file is out of range, or a `DatasetFormatError` if the
         rows of these documents are damaged.
         """
         if not 0 <= file < len(self.files):
@@ -202,7 +202,7 @@ class Origins:
         return low
 
     def _take(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns rows `numbers` of the column, int64[count, 3], and where the documents of each end, int64[count]."""
+        """Returns rows `numbers` of the column, int64[count, 3], and the document after each run, int64[count]."""
         rows, behind = self._rows[numbers], np.minimum(numbers + 1, len(self._rows) - 1)
         ends = np.where(numbers + 1 < len(self._rows), self._rows[behind, 0], self.num_documents)
         if self._column is None:
@@ -246,7 +246,7 @@ def read_origins(pair: IndexedDataset | str, *, object_storage: ObjectStorageSet
 def write_origins(
     prefix: str, files: Collection[OriginFile], runs: Iterable[Runs], *, durable: bool = True
 ) -> WrittenColumn:
-    """Writes the origins of a pair from the runs of all documents, in order; reading `runs` may add to `files`."""
+    """Writes the origins of a pair from the runs of all documents, in order; `files` may grow while `runs` are read."""
     facts = ColumnFacts(kind="runs", dtype="int64", shape=(0, 3), made_by="tokenloom")
     writer = ColumnWriter(prefix, NAME, facts, durable=durable)
 

@@ -82,7 +82,7 @@ def read_roles(pair: IndexedDataset) -> SequenceRoles:
 
 
 def roles_writer(prefix: str, *, tokenizer_sha256: str | None = None, durable: bool = True) -> ColumnWriter:
-    """Returns a writer of the roles of a pair; append the results of `role_bytes`."""
+    """Returns a writer of the roles of a pair; its `append` takes the results of `role_bytes`."""
     facts = ColumnFacts(kind="token", dtype="uint8", made_by="tokenloom", about={"tokenizer": tokenizer_sha256})
     return ColumnWriter(prefix, NAME, facts, durable=durable)
 

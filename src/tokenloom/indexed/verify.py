@@ -153,7 +153,7 @@ def verify_dataset(prefix: str, *, multimodal: bool = False, vocab_size: int | N
 
 
 def check_index(dataset: IndexedDataset, *, compares: bool = True) -> None:
-    """Raises if a row of an index is damaged or, with `compares`, its checksum is not that in the manifest. Cached."""
+    """Raises if a row of an index is damaged or, with `compares`, the index differs from the manifest. Cached."""
     if _SOUND.get(dataset) is dataset.index:
         return
     problem = next(index_problems(dataset), None)
@@ -173,7 +173,7 @@ def check_sum(dataset: IndexedDataset, rows: range, num_tokens: int) -> None:
 
 
 def check_tokens(dataset: IndexedDataset, *, progress: Callable[[int], None] | None = None) -> None:
-    """Reads all tokens, and raises if their checksum is not that in the manifest; does nothing without a manifest."""
+    """Reads all tokens, and raises if the manifest has another checksum; does nothing without a manifest."""
     if (manifest := manifest_of(dataset)) is not None:
         found = FileChecksum()
         for tokens in _read_tokens(dataset, f"checking {dataset.path_prefix}", progress):
@@ -308,8 +308,8 @@ class _StoppedError(Exception):
 class Verification:
     """A background check of whole pairs that keeps its results in a folder.
 
-    Thread-safe. Workers forked later share the results. A spawned process that receives a dataset starts its own check,
-    which only reads the stored results if there are any.
+    Thread-safe. Workers forked later share the results. A spawned process that receives a dataset starts its own check;
+    if results are stored, this check only reads them.
     """
 
     def __init__(self, folder: str) -> None:
@@ -492,7 +492,7 @@ def _state_of(path: str, dataset: IndexedDataset) -> list[Any] | None:
 
 
 def _read_result(path: str, identity: str) -> dict[str, Any] | None:
-    """Returns the stored result at `path`; None if it is missing, unreadable, or of files with another identity."""
+    """Returns the stored result at `path`; None if the result is missing, unreadable or has another identity."""
     with suppress(OSError, UnusableJsonError):
         record = read_json(path)
         if isinstance(record, dict) and record.get("identity") == identity and "problem" in record:

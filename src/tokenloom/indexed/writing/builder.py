@@ -58,7 +58,7 @@ class IndexedDatasetBuilder:
         multimodal: whether each sequence has a mode.
         checksums: whether to compute the `PairFacts` for a manifest, which takes 0.6 ns per byte.
         durable: whether published files must survive a loss of power; see `PendingFile`.
-        overwrite: whether to replace an existing pair, as the reference does; it stays complete until `finalize`.
+        overwrite: whether to replace a pair, as the reference does; the old pair stays complete until `finalize`.
         exclusive: whether to lock the pair against other writers.
     """
 
@@ -119,7 +119,7 @@ class IndexedDatasetBuilder:
             chunk_size: accepted for compatibility; has no effect.
 
         Raises:
-            TokenRangeError: a token does not fit the dtype. Only the documents before it were added.
+            TokenRangeError: a token does not fit the dtype. Only earlier documents were added.
         """
         if chunk_size < 1:
             raise ConfigError(f"`chunk_size`: must be 1 or more, got {chunk_size!r}")
@@ -180,7 +180,7 @@ class IndexedDatasetBuilder:
         self._write(stored.data)
 
     def end_document(self) -> None:
-        """Ends the document that `add_item` started; adds an empty document if no item was added since the last one."""
+        """Ends the document of the items added since the last document; without such items, adds an empty document."""
         self._check_open()
         self._records.end_document()
 

@@ -105,16 +105,16 @@ def merge_datasets(
 
     The output gets a manifest if all inputs have one. Columns per token or sequence must exist in all inputs, with
     the same description. A column per document is dropped if an input lacks it; the documents of an input without
-    origins get unknown origins. Both log a warning. An existing output with the same bytes is kept.
+    origins get unknown origins. A warning is logged in both cases. An existing output with the same bytes is kept.
 
     Args:
         prefixes: prefixes of the inputs, in output order.
         output_prefix: prefix of the output; must not be one of the inputs.
         multimodal: whether the datasets have modes.
         verify: compare the tokens of the inputs with their manifests first, and the output with the inputs at the end.
-            Without it, the manifest of the output records that tokens were not compared.
+            If False, the manifest of the output records that tokens were not compared.
         durable: wait until the output would survive a loss of power. False is faster, like `cp`.
-        overwrite: replace an existing output that has other bytes; it stays complete until the new output is complete.
+        overwrite: replace an existing output that has other bytes; the old output stays until the new one is complete.
         notice: called with a sentence if the output exists already with equal bytes.
 
     Raises:
@@ -198,7 +198,7 @@ def _combined(prefixes: Sequence[str], *, multimodal: bool, verify: bool) -> Mak
 
 
 def _publish(pending: PendingDataset, lock: OutputLock, options: _Options) -> None:
-    """Publishes a dataset; if the same bytes exist already, calls `notice` instead."""
+    """Publishes a dataset, or calls `notice` if its files exist already with the same bytes."""
     if options.overwrite or not is_published(pending):
         publish_datasets([pending], overwrite=options.overwrite, locks=[lock])
     else:
@@ -219,7 +219,7 @@ def build_catalogue(
 
     The output is an index, `OUTPUT.idx`, and a list of the pairs, `OUTPUT.catalogue` (see FORMAT.md); open it like a
     pair. Pairs below the folder of the catalogue get relative paths, so the folder can be moved; other pairs get
-    absolute ones. Reading a pair that changed later is an error. A catalogue among the inputs is replaced by its pairs.
+    absolute paths. Reading a pair that changed later fails. A catalogue among the inputs is replaced by its pairs.
     Columns and manifests are joined as in `merge_datasets`.
 
     Example:
@@ -243,7 +243,7 @@ def build_catalogue(
             compared.
 
     Raises:
-        ConfigError: as in `merge_datasets`, or a pair exists under the prefix, or a remote catalogue lists local pairs.
+        ConfigError: as in `merge_datasets`, or `output_prefix` is a pair, or a remote catalogue lists local pairs.
     """
     chosen = list(map(prefix_of, checked_paths("prefixes", prefixes, example='such as ["books", "web"]')))
     target = prefix_of(output_prefix)
@@ -352,7 +352,7 @@ class _Joining:
         return pending
 
     def refuse_others(self) -> None:
-        """Raises an `OutputExistsError` early if an existing output has another index header or token file size."""
+        """Raises an `OutputExistsError` early if an existing output differs in index header or token file size."""
         if (path := existing_path(self.target)) is None:
             return
         try:
@@ -365,7 +365,7 @@ class _Joining:
     def write_rows(
         self, pending: PendingDataset, *, starts: Sequence[int] | None = None, advance: Advance | None = None
     ) -> int:
-        """Writes the index and, unless `starts` has byte offsets of the parts, the tokens; returns their end offset."""
+        """Writes the index, and the tokens unless `starts` has byte offsets of parts; returns the end of the tokens."""
         rows = IndexWriter(pending.index, self._sizes[0], multimodal=self.multimodal)
         for number, part in enumerate(self.parts):
             dataset = self._open(part.prefix)
@@ -532,7 +532,7 @@ class Block:
 
 
 def byte_pieces(dataset: IndexedDataset, begin: int, length: int) -> Iterator[Piece]:
-    """Yields the bytes at pointers [begin, begin + length), without the gaps between the pairs of a catalogue."""
+    """Yields the bytes at byte pointers [begin, begin + length), without the gaps between pairs of a catalogue."""
     sections = dataset.sections
     for number, offset, count in dataset.extents.pieces(begin, length):
         path = sections[number].path
@@ -592,7 +592,7 @@ def check_output(output_prefix: str, prefixes: Sequence[str]) -> None:
 
 
 def check_inputs(prefixes: Sequence[str], *, multimodal: bool, tokens: bool = False) -> np.dtype[np.generic]:
-    """Checks each distinct dataset with `open_checked`; returns the common dtype, `ConfigError` if dtypes differ."""
+    """Checks each distinct dataset with `open_checked`; returns their dtype; `ConfigError` if dtypes differ."""
     first, *others = distinct = list(dict.fromkeys(map(prefix_of, prefixes)))
     with task("checking inputs", unit="datasets", total=len(distinct)) as advance:
         dtype = open_checked(first, multimodal=multimodal, tokens=tokens).dtype
@@ -618,7 +618,7 @@ def open_checked(prefix: str, *, multimodal: bool, tokens: bool = False) -> Inde
 
 
 def _column_rows(kind: str, dataset: IndexedDataset, block: Block) -> Iterator[tuple[slice, NDArray[np.bool_]]]:
-    """Yields (slice of the rows of a column, bool mask of rows to keep) for a block; `kind` is that of the column."""
+    """Yields (slice of the rows of a column, bool mask of rows to keep) for a block; `kind` is the column's kind."""
     if kind == "document":
         yield block.documents, block.kept_documents
     elif kind == "sequence":
@@ -637,7 +637,7 @@ def _column_rows(kind: str, dataset: IndexedDataset, block: Block) -> Iterator[t
 
 
 def _common_columns(columns: Mapping[str, Mapping[str, ColumnFacts]]) -> dict[str, ColumnFacts]:
-    """Returns the output columns by name from the columns of each input, by prefix; raises if inputs do not agree."""
+    """Returns the output columns by name, from {prefix: columns by name} of the inputs; raises if inputs differ."""
     common: dict[str, ColumnFacts] = {}
     for name in dict.fromkeys(name for each in columns.values() for name in each):
         having = {prefix: each[name] for prefix, each in columns.items() if name in each}

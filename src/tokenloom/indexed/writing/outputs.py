@@ -33,7 +33,7 @@ REJECTED_SUFFIX = ".rejected.jsonl"
 
 
 class IndexWriter:
-    """Writes an index block by block, each block to its offsets in the arrays of the file.
+    """Writes an index block by block: each block goes into the arrays of the file, behind earlier blocks.
 
     `pointer` is the byte offset of the next sequence; callers may move it forward, which leaves a gap.
     """
@@ -64,7 +64,7 @@ class IndexWriter:
         self.pointer = int(ends[-1])
 
     def add_boundaries(self, ends: NDArray[np.int64]) -> None:
-        """Appends document boundaries, int64[count], one past the last sequence of each document."""
+        """Appends document boundaries, int64[count]: the index of the last sequence of each document, plus 1."""
         self._put(self._header.offsets[2] + 8 * self._num_boundaries, ends)
         self._num_boundaries += len(ends)
 
@@ -156,8 +156,8 @@ def publish_datasets(
 ) -> None:
     """Publishes all datasets or none; existing datasets stay complete until all new ones are complete.
 
-    Without `overwrite`, existing datasets are an error. Locks each local dataset, except those of `locks`, which the
-    caller has locked; locks none if `exclusive` is False.
+    Without `overwrite`, existing datasets are an error. Locks each local dataset, unless the caller holds its lock
+    and passes it in `locks`; locks none if `exclusive` is False.
     """
     with ExitStack() as own, ExitStack() as written:  # removes unpublished files before it releases locks
         for dataset in datasets:
@@ -176,7 +176,7 @@ def publish_datasets(
 
 
 def is_published(pending: PendingDataset) -> bool:
-    """Returns whether equal files exist (manifests may differ); `OutputExistsError` if index or tokens differ."""
+    """Returns whether equal files exist, ignoring manifests; `OutputExistsError` if index or tokens differ."""
     if (path := existing_path(pending.prefix)) is None:
         return False
     if not all(exists(file.path) and _is_same_file(file) for file in (pending.index, pending.tokens)):
