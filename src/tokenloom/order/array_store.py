@@ -48,7 +48,7 @@ def check_may_build(name: str) -> None:
 
 
 def warn_short(text: str) -> None:
-    """Warns with `text` that a dataset has no samples; inside a `join_short_warnings` context, warns when that ends."""
+    """Warns with `text` that a dataset has no samples: now, or at the end of a `join_short_warnings` context."""
     collected = _collected.get()
     if collected is None:
         warnings.warn(text, ShortDatasetWarning, stacklevel=level_outside())
@@ -58,7 +58,7 @@ def warn_short(text: str) -> None:
 
 @contextmanager
 def join_short_warnings(*, unless: type[BaseException]) -> Iterator[None]:
-    """A context that joins all warnings of `warn_short` into one when it ends, or drops them if `unless` is raised."""
+    """A context that warns at its end, once for all calls of `warn_short`; if `unless` is raised, it does not warn."""
     texts: list[str] = []
     token = _collected.set(texts)
     try:
@@ -82,7 +82,7 @@ class DataOrigin(Protocol):
 
     @property
     def identity(self) -> Identity | None:
-        """A function that returns a dict that identifies the data; None if the cache key alone identifies them."""
+        """A function that returns the identity of the data, a dict; None if the cache key alone identifies the data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +153,7 @@ class StoredOrder(ABC):
 
     @property
     def is_built(self) -> bool:
-        """Whether samples can be read without building arrays."""
+        """Whether samples can be read without first building arrays."""
         return self.opened is not None or self._is_cached
 
     @property

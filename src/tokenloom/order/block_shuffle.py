@@ -1,7 +1,7 @@
 """A shuffle for remote data: blocks of data in random order, and documents in random order within a group of blocks.
 
 A full shuffle reads a block once per sample in it. This shuffle reads each block once per epoch. It needs a cache of
-`window_blocks * block_bytes` (one group), or twice that while groups change. An order depends on seed and epoch alone.
+`window_blocks * block_bytes` for one group, or twice that at a change of groups. Seed and epoch determine the order.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def build_block_document_index(
     Args:
         indices: integers[num_documents], the documents of the split.
         numbers: int64[num_documents], index of the block of each document, in ascending order.
-        plan, blocks, seed: the number of epochs, the settings, and the seed of the run.
+        plan, blocks, seed: `plan` has the number of epochs, `blocks` the settings; `seed` is the seed of the run.
     """
     count = len(indices)
     stream = np.empty((plan.num_epochs, count), dtype=document_index_dtype(int(indices.max(initial=-1))))

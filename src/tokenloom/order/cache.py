@@ -6,9 +6,9 @@ are renamed without fsync, as every load compares their checksums. Larger arrays
 loads compare hashes of pieces, or the whole array with `verify="full"`. So a power loss never leaves a damaged index in
 use.
 
-Entries in a bucket have the same names and bytes as in a folder, so copying a folder publishes it. Objects are uploaded
-atomically, the description last. Each node downloads an object once; the local file has a checksum, and its name
-depends on address and etag.
+Entries in a bucket have the same names and bytes as in a folder, so copying a folder publishes it. Each object is
+uploaded atomically, and the description is uploaded last. Each node downloads an object once. The local file has a
+checksum, and a name that depends on the address and the etag of the object.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class ArraySpec:
 class IndexCache:
     """A cache entry in a folder: the arrays of one dataset as `FOLDER/BASE-NAME.npy`, and their description.
 
-    After the first load, later loads (also of a pickle of this object) return equal arrays or raise an error that names
-    the changed file. A file may be replaced by one with equal content.
+    Every later load, also by a pickled copy of this object, returns arrays equal to those of the first load, or raises
+    an error that names the changed file. A file may be replaced by a file with equal content.
 
     Args:
         folder: folder of the files; `IndexCacheWriter` creates it.
@@ -133,11 +133,11 @@ class IndexCache:
             raise StorageError(f"cannot write into `{self.folder}`")
 
     def exists(self) -> bool:
-        """Returns whether the entry is complete, as its description is written last; costs one stat."""
+        """Returns whether the description exists; it is written last, so the entry is then complete. Costs one stat."""
         return os.path.isfile(self.path(DESCRIPTION))
 
     def lookup(self, specs: Mapping[str, ArraySpec], check: Check, identity: Identity | None = None) -> Arrays | None:
-        """Loads the arrays like `load`; returns None if the entry is missing, or if it is invalid, which is logged."""
+        """Returns the result of `load`, or None if the entry is missing or invalid; logs why an entry is invalid."""
         if not self.exists():
             return None
         try:
@@ -147,16 +147,16 @@ class IndexCache:
             return None
 
     def load(self, specs: Mapping[str, ArraySpec], check: Check, identity: Identity | None = None) -> Arrays:
-        """Maps the arrays read-only, and validates their dtype, shape and content, and that they belong to the data.
+        """Maps the arrays read-only; validates their dtype, shape and content, and that the arrays match the data.
 
         Args:
             specs: dtype and shape of each array.
             check: function of the arrays; returns a problem or None.
-            identity: function that returns a dict that identifies the data, to compare with the record if there is one.
+            identity: returns the identity of the data as a dict, to compare with the record if the entry has one.
 
         Raises:
             IndexCacheError: a file is missing, truncated or invalid.
-            ChangedFileError: a file was replaced by other content since an earlier load.
+            ChangedFileError: a file was replaced by a file with other content since an earlier load.
         """
         versions: dict[str, FileVersion] = {}
         arrays = {name: self._load(name, spec, versions) for name, spec in specs.items()}
@@ -183,7 +183,7 @@ class IndexCache:
         self._checksums = self._checksums or checksums or {}
 
     def _check_versions(self, arrays: Arrays, versions: Mapping[str, FileVersion]) -> None:
-        """Raises if files were replaced since the first load, unless their content has the same checksum."""
+        """Raises if a file was replaced since the first load, unless its new content has the old checksum."""
         for name, found in versions.items():
             expected, path = self._versions.get(name), self.path(f"{name}.npy")
             if expected is None or expected.is_same(found):
@@ -233,7 +233,7 @@ class IndexCache:
 
 
 def _compare(path: str, recorded: Any, found: Mapping[str, Any], names: Iterable[str] | None = None) -> None:
-    """Raises if recorded values differ from the values found; compares only the keys `names`, or all for None."""
+    """Raises if recorded values differ from the values found; compares only the keys `names`, or all keys for None."""
     if not isinstance(recorded, dict):
         raise IndexCacheError(f"`{path}` has no record of data and arrays", hint=_REMOVE)
     for name in sorted({*recorded, *found} if names is None else names):
@@ -248,10 +248,10 @@ class IndexCacheWriter:
     Args:
         cache: the entry.
         description: text from which the key is computed.
-        identity: dict that identifies the data, for the record.
+        identity: the identity of the data, for the record.
 
     Raises:
-        IndexCacheError: the folder cannot be written; raised on entry if known there, otherwise on exit, not by `add`.
+        IndexCacheError: the folder cannot be written; raised on entry or on exit, but not by `add`.
     """
 
     def __init__(self, cache: IndexCache, description: str, identity: dict[str, Any] | None = None) -> None:
@@ -295,7 +295,7 @@ class IndexCacheWriter:
                 write_durably(file.stream, memoryview(header), numbers)
 
     def _skips_fsync(self, array: NDArray[Any]) -> bool:
-        """Returns whether an array is renamed without fsync, as every load compares all its bytes."""
+        """Returns whether an array needs no fsync before its file is renamed, because every load compares all bytes."""
         return self._cache.is_local and array.nbytes <= _MOST_COMPARED_BYTES
 
     def __exit__(
@@ -325,7 +325,7 @@ def _cache_errors() -> Iterator[None]:
 
 
 def is_small(array: NDArray[Any]) -> bool:
-    """Returns whether to copy an array to memory, as a process with 10,000 datasets cannot map all of their files."""
+    """Returns whether an array is copied to memory: a process with 10,000 datasets cannot keep all files mapped."""
     return array.nbytes <= _SMALL_BYTES
 
 
@@ -335,7 +335,7 @@ def array_checksum(array: NDArray[Any]) -> str:
 
 
 def array_hash(array: NDArray[Any]) -> str:
-    """Returns a hash of a few pieces of a large array, or of all bytes of a small one."""
+    """Returns a hash of a few pieces of a large array, or of all bytes of a small array."""
     return sampled_hash(array.reshape(-1).view(np.uint8))
 
 

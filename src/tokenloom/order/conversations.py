@@ -1,7 +1,7 @@
 """Orders of conversations, packed into samples or one per sample.
 
 Each epoch is shuffled separately: every conversation occurs once per epoch, and a longer run begins with the samples of
-a shorter one.
+a shorter run.
 """
 
 from __future__ import annotations
@@ -178,8 +178,8 @@ def pack_conversations(
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Returns the shuffled sequences of the first `count` packs, and the starts of the packs.
 
-    Packs by next fit: a sequence joins the current pack if it fits, else it begins the next pack. Packs may span
-    epochs. O(sequences).
+    Packs by next fit: a sequence joins the current pack if it fits, else it begins the next pack. A pack may
+    contain sequences of several epochs. O(sequences).
 
     Args:
         sequences: integers[num_sequences], the sequences of one epoch.

@@ -39,7 +39,7 @@ class Epochs(ABC):
 
     @abstractmethod
     def plan(self, num_samples: int | None) -> EpochPlan:
-        """Returns a plan for at least `num_samples` samples, None for one epoch; raises ConfigError without tokens."""
+        """Plans at least `num_samples` samples, or one epoch for None; raises ConfigError if there are no tokens."""
 
     @abstractmethod
     def passes(self, num_samples: int) -> float:
@@ -85,7 +85,7 @@ class WindowEpochs(Epochs):
     keep_partial: bool
 
     def plan(self, num_samples: int | None) -> EpochPlan:
-        """Returns the plan for at least `num_samples` samples, one epoch for None; O(1)."""
+        """Returns the plan for at least `num_samples` samples, one epoch if None; O(1)."""
         self._check(num_samples)
         num_epochs = 1
         if num_samples:
@@ -93,10 +93,10 @@ class WindowEpochs(Epochs):
         return self.plan_of(num_epochs, num_samples)
 
     def plan_of(self, num_epochs: int, num_samples: int | None) -> EpochPlan:
-        """Returns the plan of `num_epochs` epochs; raises ConfigError if `num_samples` samples need fewer or more."""
+        """Returns the plan of `num_epochs` epochs; ConfigError if `num_samples` samples need fewer or more epochs."""
         before_final, per_epoch = self._num_windows(num_epochs - 1), self._num_windows(1)
         if num_epochs > 1 and num_samples is not None and not 0 <= num_samples - before_final <= per_epoch + 1:
-            raise ConfigError(f"{num_samples} samples do not end in epoch {num_epochs} of {per_epoch} samples each")
+            raise ConfigError(f"{num_samples} samples do not end in epoch {num_epochs}; an epoch has {per_epoch}")
         total = self._num_windows(num_epochs, keep_partial=self.keep_partial)
         return self._plan(num_epochs, num_samples, total, before_final, per_epoch)
 

@@ -122,7 +122,7 @@ class PackEpochs(Epochs):
 
 
 def pack_dtype(largest: int, num_pieces: int) -> np.dtype[Any]:
-    """Returns the dtype of the piece and pack index for `num_pieces` pieces of documents with indices to `largest`."""
+    """Returns the dtype of the piece index and the pack index; `largest` is the largest index of a document."""
     wide = max(num_pieces, largest) > _INT32_MAX
     return np.dtype(np.int64 if wide else np.int32)
 

@@ -1,6 +1,6 @@
 """Policies that divide documents into samples: windows over concatenated documents, or packs of whole documents.
 
-The setting `window_policy` selects a policy by name; `register_policy` adds one. A policy contains settings only.
+The setting `window_policy` selects a policy by name; `register_policy` adds a policy. A policy contains settings only.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SampleShape:
     Attributes:
         sequence_length: tokens per sample.
         extra: tokens that a sample reads beyond `sequence_length`, 0 or 1.
-        keep_partial: whether an incomplete last window is a sample; incomplete packs always are.
+        keep_partial: whether an incomplete last window is a sample; an incomplete pack is a sample anyway.
         blocks: settings of the block shuffle for remote data; None for a full shuffle.
         most_documents: maximum number of documents in a pack; None for no limit.
     """
@@ -109,7 +109,7 @@ def policy_names() -> list[str]:
 
 
 class ArrayOrder(StoredOrder):
-    """A `SpanOrder` over stored arrays that knows `num_samples` without opening them."""
+    """A `SpanOrder` over stored arrays that knows `num_samples` without opening the arrays."""
 
     def __init__(
         self,

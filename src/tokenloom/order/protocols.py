@@ -24,7 +24,7 @@ class Order(Protocol):
 
     @property
     def is_built(self) -> bool:
-        """Whether samples can be read without building arrays."""
+        """Whether samples can be read without first building arrays."""
 
     def check(self) -> None:
         """Raises ChangedFileError if stored files changed. Must be cheap, as every read calls it."""

@@ -42,9 +42,9 @@ def build_mapping(
 ) -> NDArray[Any]:
     """Returns the sentences and target lengths of shuffled samples, like the reference's function of the same name.
 
-    A sample takes consecutive sentences of a document until it reaches its target length, and at least `min_sentences`;
-    a single remaining sentence joins the last sample. Documents of several sentences are skipped if one of them is
-    longer than 512 tokens. One target in round(1 / short_sequence_probability) is shorter, down to 2 tokens.
+    A sample takes consecutive sentences of a document until it has its target length and `min_sentences` sentences. If
+    one sentence of the document would remain, the sample takes it too. Documents of several sentences are skipped if a
+    sentence is longer than 512 tokens. One target in round(1 / short_sequence_probability) is shorter, down to 2.
 
     Example:
         >>> rows = build_mapping(
@@ -108,7 +108,7 @@ def build_blocks_mapping(
         document_indices, sequence_lengths, num_epochs, max_num_samples, seed: see `build_mapping`.
         title_lengths: int32[num_documents], tokens of the title of each document.
         max_sequence_length: maximum number of tokens of a block and its title.
-        use_one_sentence_blocks: allow blocks of one sentence; False needs at least two.
+        use_one_sentence_blocks: allow blocks of one sentence; if False, a block has at least two sentences.
 
     Returns:
         uint32 (or uint64)[num_blocks, 4]: first sentence, last sentence + 1, document, block number in its epoch.

@@ -36,7 +36,7 @@ def build_document_and_sample_index(
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Returns the shuffled documents of all epochs, and the result of `build_sample_index` for them.
 
-    All epochs are shuffled together, or all but the final one if the plan separates it. The shuffles advance `random`.
+    All epochs are shuffled together, except for a final epoch that the plan separates. The shuffles advance `random`.
     """
     count = len(documents)
     stream = np.empty(plan.num_epochs * count, dtype=document_index_dtype(documents.rows.largest))

@@ -29,7 +29,7 @@ _WALKS_PER_THREAD = 128  # a walk takes at least 1 us, a thread 50 us to start
 
 
 class Occurrences(NamedTuple):
-    """Columns of spans, int64[num_spans] each; `slots` has the offset of each span in its sample."""
+    """Spans in walks, as columns of int64[num_spans]; `slots` has the offset of each span in its sample."""
 
     walks: NDArray[np.int64]
     documents: NDArray[np.int64]
@@ -57,7 +57,7 @@ class WalkOrder:
     def add_walks(
         self, first_walk: int, first_pair: int, last_pair: int, num_windows: int, part: PassPart = WHOLE_PASS
     ) -> None:
-        """Defines walk `first_walk` and later walks: `num_windows` windows each over pairs [first_pair, last_pair)."""
+        """Defines the walks from `first_walk` on: each has `num_windows` windows over pairs [first_pair, last_pair)."""
         self._reader.add_walks(first_walk, first_pair, last_pair, num_windows, part)
 
     def check(self) -> None:
@@ -81,7 +81,7 @@ class WalkOrder:
         return found.documents, found.row_offsets
 
     def occurrences(self, walks: NDArray[np.int64], documents: NDArray[np.int64]) -> Occurrences:
-        """Finds all spans of `documents` in `walks`, sorted by walk; 2 us a walk and 1 ns per 1,024 documents it reads.
+        """Finds all spans of `documents` in `walks`, sorted by walk; 2 us per walk and 1 ns per 1,024 documents in it.
 
         Args:
             walks: int64[num_walks], numbers of added walks.
@@ -99,7 +99,7 @@ class WalkOrder:
 
 
 def with_pairs(pairs: JoinedPairs, call: Callable[[], Result]) -> Result:
-    """Calls a kernel, and repeats the call after opening each pair that it needs; does not catch errors of opening."""
+    """Calls a kernel; opens each pair that the kernel asks for and repeats the call. Raises errors of opening."""
     while True:
         try:
             return call()

@@ -19,7 +19,7 @@ _CHECKED_SAMPLES = 32  # each may cost a page fault on a cold cache
 def num_windows(num_tokens: int, window_length: int, *, extra: int, keep_partial: bool) -> int:
     """Returns the exact number of windows over `num_tokens` tokens; the reference counts partial windows in float32.
 
-    Windows start every `window_length` tokens and read `extra` (0 or 1) more; `keep_partial` counts a partial last one.
+    Windows start every `window_length` tokens and read `extra` (0 or 1) more; `keep_partial` counts a partial window.
     """
     usable = max(num_tokens - extra, 0)
     return -(-usable // window_length) if keep_partial else usable // window_length
@@ -35,9 +35,9 @@ class Spans:
     """The spans of one sample in reading order, without empty spans.
 
     Attributes:
-        documents: int64[num_spans], index of the sequence in the `.idx` file; a document in GPT data.
-        starts: int64[num_spans], offset of the first token in the document.
-        lengths: int64[num_spans], number of tokens.
+        documents: int64[num_spans], index of each span's sequence in the `.idx` file; in GPT data, of its document.
+        starts: int64[num_spans], offset of each span's first token in its sequence.
+        lengths: int64[num_spans], number of tokens of each span.
     """
 
     documents: NDArray[np.int64]
@@ -49,7 +49,7 @@ class Spans:
 
     @property
     def stops(self) -> NDArray[np.int64]:
-        """int64[num_spans], end of each span: the offset of its last token in the document, plus 1."""
+        """int64[num_spans], end of each span: the offset of its last token in its sequence, plus 1."""
         return self.starts + self.lengths
 
     @property
@@ -87,8 +87,8 @@ class SpanBatch:
 def span_mismatch(reader: SpanReader, num_samples: int) -> str | None:
     """Returns why indices do not match their data, or None if a few checked samples match; O(1).
 
-    The reader checks that windows have the right number of tokens, and packs at most their capacity. After the data
-    were replaced, nearly every sample fails this check.
+    The reader checks that a window has the right number of tokens, and that a pack has no more than its capacity. If
+    the data were replaced, nearly every sample fails this check.
     """
     samples = spread_evenly(num_samples, _CHECKED_SAMPLES)
     try:
