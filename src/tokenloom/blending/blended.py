@@ -158,7 +158,7 @@ class BlendedDataset(Composite):
         return number, sample
 
     def __getitem__(self, idx: int | None) -> Any:
-        """Returns a sample with the `dataset_id` of its dataset; None returns a sample without loss."""
+        """Returns a sample with the `dataset_id` of its dataset; for None, returns a sample without loss."""
         if idx is None:
             return with_dataset_id(self._number_type(0), self.datasets[0][None])
         number, sample = self.locate(idx)
@@ -175,16 +175,16 @@ class BlendedDataset(Composite):
         return {"dataset_id": np.array(number, dtype=self._number_type), **arrays}
 
     def spans(self, idx: int) -> Any:
-        """Returns the spans of a sample; document numbers refer to the dataset that the sample is from."""
+        """Returns the spans of a sample; document numbers count in the dataset of the sample."""
         number, sample = self.locate(idx)
         return self.datasets[number].spans(sample)
 
     def lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> NDArray[np.int64]:
-        """Returns the `original_seq_len` of samples (None: of all); only for datasets such as `VarlenDataset`."""
+        """Returns the `original_seq_len` of samples, of all for None; only for datasets such as `VarlenDataset`."""
         return self._numbers_at(positions, lambda dataset, samples: dataset.lengths(samples))
 
     def padded_lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> NDArray[np.int64]:
-        """Returns the `padded_seq_len` of samples (None: of all); only for datasets such as `VarlenDataset`."""
+        """Returns the `padded_seq_len` of samples, of all for None; only for datasets such as `VarlenDataset`."""
         return self._numbers_at(positions, lambda dataset, samples: dataset.padded_lengths(samples))
 
     def _numbers_at(
@@ -246,7 +246,7 @@ class BlendedDataset(Composite):
     ) -> dict[str, Any]:
         """Returns many samples as NumPy arrays with a leading batch axis, filled by one kernel call per dataset.
 
-        A position of None returns a sample of the first dataset without loss. Arguments and errors are those of
+        For a position None, the batch has a sample of the first dataset without loss. Arguments and errors are those of
         `GPTDataset.batch`.
         """
         if self._overrides.found and self._needs_items("batch"):  # `_batch` checks overrides of the datasets
@@ -286,7 +286,7 @@ class BlendedDataset(Composite):
         return [self._share(number, groups[number][0], np.array(groups[number][1])) for number in sorted(groups)]
 
     def _located(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> Iterable[tuple[int, int | None]]:
-        """Returns the result of `locate` for each position; locates all in one call if all are valid."""
+        """Returns the result of `locate` per position, (0, None) for None; one call locates all if all are valid."""
         rows = np.asarray(positions)  # has objects if a position is None
         if rows.ndim == 1 and rows.dtype.kind in "iu" and rows.size:
             given, num_samples = rows.tolist(), len(self)

@@ -63,7 +63,7 @@ class Problem:
         name: path of the dataset.
         owed: number of samples that the split takes from the dataset.
         available: number of samples that the build would create.
-        surplus: a `mid_level_dataset_surplus` that solves the problem; None if none does.
+        surplus: a `mid_level_dataset_surplus` that solves the problem; None if no value does.
         remedy: hint on how to fix the problem.
     """
 
@@ -87,7 +87,7 @@ class SplitPlan:
         num_samples: number of samples that the build creates.
         num_tokens: number of tokens in one epoch of all datasets together.
         datasets: the datasets, in the order of the blend.
-        problems: a `Problem` for each dataset with too few samples; empty if there is none.
+        problems: a `Problem` for each dataset with too few samples; empty if all have enough.
     """
 
     split: Split
@@ -133,12 +133,12 @@ class BuildPlan(HasFacts):
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """One `Problem` for each dataset and split with too few samples; empty if there is none."""
+        """One `Problem` for each dataset and split with too few samples; empty if all have enough."""
         return tuple(problem for split in self.splits if split is not None for problem in split.problems)
 
     @property
     def surplus(self) -> float | None:
-        """A `mid_level_dataset_surplus` that solves all problems; None if none does, or if there are no problems."""
+        """A `mid_level_dataset_surplus` that solves all problems; None if no value does, or without problems."""
         needed = [problem.surplus for problem in self.problems]
         known = [surplus for surplus in needed if surplus is not None]
         return max(known) if known and len(known) == len(needed) else None
@@ -220,7 +220,7 @@ def plan_build(config: BlendedMegatronDatasetConfig, sizes: Sizes, *, policy: st
 
 
 def _checked_lengths(data: IndexedDataset, rows: range) -> Iterator[NDArray[np.int32]]:
-    """Yields one array of the lengths of index rows; reads and validates them on demand."""
+    """Yields the lengths of index rows as one array, which is read and validated only when it is requested."""
     lengths = data.sequence_lengths[rows.start : rows.stop]
     check_sum(data, rows, int(lengths.sum(dtype=np.int64)))
     yield lengths
@@ -311,7 +311,7 @@ def _problem(quota: Quota, number: int, dataset: DatasetPlan, epochs: Epochs) ->
 
 
 def sizes_read_once(config: BlendedMegatronDatasetConfig) -> list[int | None]:
-    """Returns, per split of a weighted `blend`, the largest size that reads no dataset twice; None without data."""
+    """Returns, per split (None without data), the largest size at which a weighted `blend` repeats no dataset."""
     prefixes, weights = cast(Blend, config.blend)
     assert weights is not None
     shares = normalize(weights)

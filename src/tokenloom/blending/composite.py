@@ -21,10 +21,10 @@ _NUMBER = "dataset_id"
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The samples that one dataset contributes to a batch, and their `rows` there; None if they are the whole batch.
+    """The samples that one dataset contributes to a batch.
 
-    `number` is the `dataset_id` of the samples. `samples` are positions in the dataset; None is a sample without
-    loss. `call(function)` returns `function(dataset)`.
+    `number` is the `dataset_id` of the samples, `samples` their positions in the dataset (None: a sample without loss),
+    `rows` their rows in the batch (None: all rows). `call(function)` returns `function(dataset)`.
     """
 
     number: int
@@ -84,7 +84,7 @@ class Composite(HasFacts, HasHooks):
 
 
 def with_dataset_id(number: Any, sample: Any) -> Any:
-    """Returns a sample with the index of its dataset as first entry.
+    """Returns `sample` with the index of its dataset, `number`, as first entry.
 
     Example:
         >>> with_dataset_id(3, {"text": "a"}), with_dataset_id(3, ("a", "b"))

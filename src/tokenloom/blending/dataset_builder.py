@@ -147,11 +147,11 @@ class BlendedMegatronDatasetBuilder:
 
     @property
     def _loads_first(self) -> bool:
-        """Whether all ranks try to load before one builds; False for users' classes, which may need one rank first."""
+        """Whether all ranks try to load before one builds; False for users' classes, which may need a build to load."""
         return issubclass(self.cls, PairSamples)
 
     def _folder(self) -> str | None:
-        """Returns the folder of the indices; None if there is none."""
+        """Returns the folder of the indices; None if they have no folder."""
         if self.config.mock or self.config.path_to_cache is not None:
             return self.config.path_to_cache
         prefix = next((quota.prefixes[0] for quota in self.quotas if quota is not None), None)
@@ -160,7 +160,7 @@ class BlendedMegatronDatasetBuilder:
         return None if prefix is None else os.path.dirname(os.path.abspath(prefix))
 
     def _who_builds(self) -> Builders:
-        """Returns which ranks build; only rank 0 by default if the indices are in a bucket."""
+        """Returns which ranks build; if the indices are in a bucket, the default is rank 0 only."""
         folder = self.config.path_to_cache
         return "rank0" if self.builders == "auto" and folder is not None and is_remote(folder) else self.builders
 

@@ -157,12 +157,12 @@ def with_surplus(target: int, surplus: float) -> int:
 
 
 def sufficient_surplus(target: int, owed: int) -> float:
-    """Returns a `mid_level_dataset_surplus` with which a dataset of `target` samples is built with `owed` samples."""
+    """Returns a `mid_level_dataset_surplus` that raises the size of a dataset from `target` to `owed` samples."""
     return (owed - 0.5) / target - 1  # half a sample less, so that rounding errors do not matter
 
 
 def remedy_for(surplus: float | None) -> str:
-    """Returns a hint for datasets with too few samples; unless `surplus` is None, it proposes that value."""
+    """Returns a hint for datasets with too few samples; the hint proposes `surplus`, unless this is None."""
     setting = "raise `mid_level_dataset_surplus`"
     if surplus is not None:
         setting = f"`mid_level_dataset_surplus={surplus!r}` or more"

@@ -96,7 +96,7 @@ def get_blend_from_list(blend: Sequence[Any] | None) -> Blend | None:
     """Parses a flat list into (prefixes, weights or None), by the reference's rules; returns None for None.
 
     A list of odd length has prefixes only. A list of even length has alternating weights and prefixes if all of its
-    first, third, fifth, … entries are numbers, and prefixes only if none of these is a number. Pairs
+    first, third, fifth, … entries are numbers, and only prefixes if none of these is a number. Pairs
     `[[weight, prefix], …]` are accepted too. A weight is a number or plain text such as "0.3", "70" or "1e-3"; other
     Python spellings ("1_000", "nan", digits of other scripts) raise, as they are ambiguous.
 
@@ -109,7 +109,7 @@ def get_blend_from_list(blend: Sequence[Any] | None) -> Blend | None:
         (['books', 'web'], [0.3, 0.7])
 
     Raises:
-        ConfigError: only some of these entries are numbers, or a weight is not finite and above 0.
+        ConfigError: only some of the first, third, … entries are numbers, or a weight is not finite and above 0.
     """
     return None if blend is None else parse_alternating(flat_entries(blend, "the blend"), "the blend")
 
@@ -231,7 +231,7 @@ def _divide(weight: float, prefixes: Sequence[str], entry: str) -> list[float]:
 
 
 def _real_path(prefix: str) -> str:
-    """Returns a path that is the same for all names of the same data."""
+    """Returns the path without links, which is the same for all names of the same data."""
     return prefix if is_remote(prefix) else os.path.realpath(bin_path(prefix))
 
 
