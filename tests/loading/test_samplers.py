@@ -508,8 +508,8 @@ WRITTEN = "write `THRESHOLD:BATCH_SIZE` items, such as `0:768 250B:1536`"
     [
         ("", "item 1 '' at column 1", " is empty", WRITTEN),
         ("0:8,,9:3", "item 2 '' at column 5", " is empty", WRITTEN),
-        ("0:8 9", "item 2 '9' at column 5", " is not a threshold and a batch size", WRITTEN),
-        ("0:nan", "item 1 '0:nan' at column 1", " is not a threshold and a batch size", WRITTEN),
+        ("0:8 9", "item 2 '9' at column 5", " is not `THRESHOLD:BATCH_SIZE`", WRITTEN),
+        ("0:nan", "item 1 '0:nan' at column 1", " is not `THRESHOLD:BATCH_SIZE`", WRITTEN),
         ("0:8 9:0", "item 2 '9:0' at column 5", ": the batch size must be an integer in [1, 2**63)", None),
         ("0:8 9.5:3", "item 2 '9.5:3' at column 5", ": the threshold must be an integer in [0, 2**63)", None),
         ("5:8", "item 1 '5:8' at column 1", ": must start at 0, got 5", "start with threshold 0: `0:768`"),

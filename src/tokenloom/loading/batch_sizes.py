@@ -42,7 +42,7 @@ class BatchSizes:
     """The global batch size of each step of a run: a `BatchSizeSchedule` or a `BatchSizeRampup`.
 
     Attributes:
-        sizes: pairs (consumed samples, global batch size from there on), in ascending order; the first starts at 0.
+        sizes: pairs (consumed samples, global batch size from there on), ascending; the first pair starts at 0.
     """
 
     sizes: tuple[tuple[int, int], ...]
@@ -62,7 +62,7 @@ class BatchSizes:
     ) -> int:
         """Returns the number of micro-batches per rank in the step that starts after `consumed_samples` samples.
 
-        `decrease_batch_size_if_needed` rounds the size down to whole micro-batches of all ranks instead of raising.
+        `decrease_batch_size_if_needed` rounds the global batch size down to whole micro-batches, instead of raising.
         """
         size = self.batch_size(consumed_samples)
         chunk = checked_integer("micro_batch_size", micro_batch_size, at_least=1)
@@ -84,7 +84,7 @@ class BatchSizes:
         return first_step + (position - start) // size
 
     def phases(self) -> Iterator[tuple[int, int, int]]:
-        """Yields (first step, first position, global batch size) of each range of steps with the same size."""
+        """Yields (first step, first position, global batch size) of each range of steps with the same batch size."""
         step = start = 0
         for (_, size), (change, _) in pairwise([*self.sizes, (_LARGEST, 0)]):
             if start < change:
@@ -275,7 +275,7 @@ class Topology:
         return micro_batches, within // micro_batch_size
 
     def _phases(self, positions: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-        """Returns, per position, first step, first position and size of its range in `phases`, and its offset there."""
+        """Returns, per position, first step, first position and size of its phase, and its offset in the phase."""
         positions = np.asarray(positions, dtype=np.int64)
         if (least := positions.min(initial=0)) < 0:
             raise ConfigError(f"positions must be 0 or more, got {least}")
@@ -297,7 +297,7 @@ class Topology:
 def _parse_item(text: str, where: str, *, is_in_tokens: bool) -> tuple[int, int]:
     found = _ITEM.fullmatch(text)
     if found is None:
-        raise ConfigError(f"{where} is {'not a threshold and a batch size' if text else 'empty'}", hint=_EXAMPLE)
+        raise ConfigError(f"{where} is {'not `THRESHOLD:BATCH_SIZE`' if text else 'empty'}", hint=_EXAMPLE)
     if found["suffix"] and not is_in_tokens:
         message = f"{where}: a threshold with a suffix needs a sequence length"
         raise ConfigError(message, hint="pass `sequence_length`, or write the threshold as a number of samples")

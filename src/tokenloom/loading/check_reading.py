@@ -42,7 +42,7 @@ _HINT = "check disk, memory and caches of these ranks, and resume from the previ
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRange:
-    """One rank's batches while all ranks read positions [start, stop); `sums` has a digest per batch, uint64[n, 2]."""
+    """The batches of one rank among positions [start, stop) of all ranks; `sums` are their digests, uint64[n, 2]."""
 
     sampler: Any
     start: int
@@ -87,7 +87,7 @@ class BatchDigests:
         self._sums = DigestSums()
 
     def add(self, positions: Batch, digests: NDArray[np.uint64] | None) -> None:
-        """Adds the next batch; `digests` of its tokens are uint64[num_samples, 2], or None if it has no tokens."""
+        """Adds the next batch; `digests` of its tokens are uint64[num_samples, 2], None without tokens."""
         try:
             if digests is not None:
                 self._sums.add(positions, digests)
@@ -194,11 +194,11 @@ def check_reading(loader: Any, *, reread: Literal["now", "never"] = "now", num_t
         num_threads: threads that reread.
 
     Returns:
-        The digest of all data-parallel ranks since the start of the run, or since the resumed state if that has no
-        digest; None if no rank has a loader. Later loader states contain the digest.
+        The digest of all data-parallel ranks since the start of the run, or since the resumed state if that state has
+        no digest; None if no rank has a loader. Later loader states contain the digest.
 
     Raises:
-        DivergenceError: ranks are at different positions, or batches differ; the message has rank and first batch.
+        DivergenceError: ranks are at different positions, or batches differ; the message names rank and first batch.
         BuildError: a rank failed to read, or died.
         ConfigError: the loader has no digest, or its sampler does not follow the order of positions.
     """
@@ -244,7 +244,7 @@ def _compare(records: list[Record]) -> list[Record]:
     """Returns a dict for each rank; all dicts are empty if no rank has a loader.
 
     `batches` is the number of batches, `read` the digest of all ranks, and `suspects` are the data-parallel ranks whose
-    replicas differ. `target` is the data-parallel rank that the rank must reread; not all ranks have it.
+    replicas differ. Some dicts have a `target`: the data-parallel rank whose batches the rank must reread.
     """
     readers = {rank: record for rank, record in enumerate(records) if "rank" in record}
     if not readers:
@@ -316,7 +316,7 @@ def _find_difference(suspect: int, dataset: Any, unchecked: BatchRange | None, c
 
 
 def _compare_half(batch: int | None, records: list[Record]) -> list[Record]:
-    """Returns to all ranks whether digests of the first half differ, and a description if `batch` is not None."""
+    """Returns the same answer for all ranks: whether the first halves differ, and a description if `batch` is given."""
     digests = {record[name] for record in records for name in ("reread", "recorded") if name in record}
     description = None if batch is None else _describe_difference(batch, records)
     return [{"differs": len(digests) > 1, "description": description} for _ in records]
@@ -351,7 +351,7 @@ def _hex(sums: NDArray[np.uint64]) -> str:
 
 
 def _meet(step: str, work: Callable[[], Record], decide: Decision) -> Record:
-    """Calls `decide` with the results of `work` on all ranks, or in a single process; returns this rank's answer."""
+    """Calls `decide` with the results of `work` on all ranks, if there are several; returns this rank's answer."""
     if (meeting := current_meeting()) is None:
         return decide([work()])[0]
 

@@ -68,23 +68,23 @@ def load(
 
     Args:
         data: a prefix (path without `.bin` or `.idx`), a glob, a folder or a catalogue, local or in a bucket;
-            a list of these; or weights as {prefix: weight}, a list of (weight, prefix), or (prefixes, weights).
-            Or the path of a `run.toml`, which has all other settings.
+            a list of these; weights as {prefix: weight}, a list of (weight, prefix), or (prefixes, weights); or the
+            path of a `run.toml`, which has all other settings.
         sequence_length: tokens per sample.
         tokenizer: the tokenizer of the data, as a path or name for `load_tokenizer`, or an object; None for the
             tokenizer that the manifest names.
         split: weights of train, valid and test, such as "99,1,0" or (99, 1, 0), to return three datasets, where a split
             without data is None; None to return one dataset of all documents.
         seed: seed for shuffling.
-        num_samples: minimum number of samples, over as many epochs as needed; None for one epoch, or for the samples
-            that a weighted blend has before a dataset repeats. With `split`: for train, or (train, valid, test).
+        num_samples: minimum number of samples, over as many epochs as needed; None for one epoch, or, in a weighted
+            blend, for all samples before a dataset repeats. With `split`: for train, or (train, valid, test).
         path_to_cache: folder of the index cache, local or in a bucket; None for the folder of the data.
         settings: other fields of `GPTDatasetConfig`, or of `SFTDatasetConfig` for conversations. A blend reads short
             datasets for several epochs unless `extend_short_datasets=False`.
 
     Raises:
         DatasetNotFoundError: the data do not exist.
-        TokenizerError: `tokenizer` is None and no manifest has one, or the data were tokenized with another one.
+        TokenizerError: `tokenizer` is None and no manifest has one, or the data were tokenized with another tokenizer.
         DatasetFormatError, BuildError, IndexCacheError: see `BlendedMegatronDatasetBuilder.build`.
     """
     if isinstance(data, (str, os.PathLike)) and os.fspath(data).endswith(".toml"):
@@ -163,7 +163,7 @@ def _check_names(settings: Mapping[str, Any], config_class: type[GPTDatasetConfi
 def tokenizer_of_data(
     tokenizer: Any, prefixes: Sequence[str], object_storage: ObjectStorageSettings | None = None
 ) -> Any:
-    """Returns `tokenizer` as an object; None loads the tokenizer in the first manifest beside the data."""
+    """Returns `tokenizer` as an object; for None, loads the tokenizer of the first manifest beside the data."""
     if tokenizer is not None:
         return as_tokenizer(tokenizer)
     hint = 'pass the tokenizer of the data, such as `tokenizer="tokenizer.json"`'

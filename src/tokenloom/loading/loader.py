@@ -45,8 +45,8 @@ def build_dataloader(
         dataset: returns samples by position, such as `GPTDataset`.
         sampler: yields the positions of each micro-batch, such as `MegatronPretrainingSampler`.
         num_workers: worker processes that read ahead; 0 reads in this process.
-        pin_memory: whether batches are in page-locked memory; None for yes if CUDA is available.
-        persistent_workers: whether workers outlive an epoch; None for yes if `num_workers` is positive.
+        pin_memory: whether batches are in page-locked memory; None means yes if CUDA is available.
+        persistent_workers: whether workers outlive an epoch; None means yes if `num_workers` is positive.
         prefetch_factor: batches that each worker reads ahead; None for torch's default.
         multiprocessing_context: how workers start: "fork", "spawn" or "forkserver"; None for Python's default, or
             "forkserver" for data in object storage, which a forked worker cannot read.
@@ -102,7 +102,7 @@ def check_dataset(dataset: Any) -> None:
 def checked_sampler(
     dataset: Any, sampler: Iterable[Batch] | None, batch_size: int | None, rank: int | None, num_ranks: int | None
 ) -> Iterable[Batch]:
-    """Returns `sampler` after validating it; for None, a new sampler of batches of `batch_size`, in order."""
+    """Validates and returns `sampler`; for None, returns a new sampler of `batch_size` positions each, in order."""
     check_dataset(dataset)
     if sampler is not None:
         if (batch_size, rank, num_ranks) != (None, None, None):
@@ -145,7 +145,7 @@ class _SampleBySample:
 
 
 def collate(samples: Any) -> Any:
-    """Returns the tensors of a batch: those that the dataset filled in one call, or single samples stacked by torch.
+    """Returns the tensors of a batch that the dataset filled in one call; lets torch stack single samples.
 
     Samples of different lengths (with `original_seq_len`) stay a list, for packing schedulers. In a worker process, the
     tensors of a filled batch are in shared memory, so that torch's queue does not copy them.

@@ -113,7 +113,7 @@ def read_losses(path: str, positions: Iterable[int]) -> Losses:
 
 
 def torn_files(path: str) -> list[str]:
-    """Returns the files of a losses folder whose last record is truncated, because their process was killed."""
+    """Returns the files of a losses folder that end with a truncated record, because a process was killed."""
     return [file for file in _loss_files(path) if os.path.getsize(file) % _RECORD.itemsize]
 
 
@@ -139,7 +139,7 @@ def _losses_of(path: str, wanted: NDArray[np.int64]) -> Losses:
 
 
 def losses_folder(run: Run, named: str | None = None) -> str | None:
-    """Returns `named` if given, else the folder `losses` beside `run.toml`, or None if there is none."""
+    """Returns `named` if given, else the folder `losses` beside `run.toml`; None if that folder does not exist."""
     folder = os.path.join(os.path.dirname(run.path), "losses")
     return named if named is not None or not os.path.isdir(folder) else folder
 

@@ -35,7 +35,7 @@ class AnnouncedBatch(list[Any]):
 class AnnouncingSampler:
     """A sampler that adds to each batch the later batches that its worker must announce.
 
-    Each worker announces `num_ahead` batches; None divides 1024 samples, but at least 16 batches, among the workers.
+    Each worker announces `num_ahead` batches. With None, all workers announce 1024 samples, but at least 16 batches.
     """
 
     def __init__(self, sampler: Iterable[Batch], *, num_workers: int, num_ahead: int | None = None) -> None:
@@ -65,7 +65,7 @@ class AnnouncingSampler:
 
 
 class ReadAheadDataset:
-    """A dataset that announces later batches when it reads a batch, and counts reads from object storage per worker."""
+    """A dataset that announces later batches when it reads a batch, and counts a worker's reads from object storage."""
 
     def __init__(self, dataset: Announces, *, num_workers: int) -> None:
         self.dataset: Any = dataset
@@ -113,7 +113,7 @@ def _set_environment(environment: dict[str, str]) -> None:
 
 
 def worker_context(dataset: Any, *, num_workers: int) -> str | None:
-    """Returns how workers start: "forkserver" for object storage, which a fork cannot read; None for the default."""
+    """Returns how workers start: "forkserver" for object storage, which forks cannot read; None for the default."""
     if not num_workers or not is_remote_dataset(dataset):
         return None
     return "forkserver" if multiprocessing.get_start_method(allow_none=True) in (None, "fork") else None
@@ -131,7 +131,7 @@ def announce_ahead(dataset: Any, batches: Iterable[Batch]) -> Iterator[Batch]:
 
 
 def loader_statistics(loader: Any) -> dict[str, SourceStatistics]:
-    """Returns statistics of a loader's and its workers' reads from object storage, by address; empty for local data.
+    """Returns, by address, statistics of what a loader and its workers read from object storage; empty for local data.
 
     Args:
         loader: a `ThreadLoader`, or the result of `build_dataloader`.

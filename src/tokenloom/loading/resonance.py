@@ -1,6 +1,6 @@
-"""Detects blends whose datasets have other shares on some data-parallel ranks, since sampler and blend are periodic.
+"""Detects blends whose mixture differs between data-parallel ranks, because sampler and blend are both periodic.
 
-`MegatronPretrainingSampler` gives each of R ranks every R-th micro-batch of B samples: its period is B * R. The order
+`MegatronPretrainingSampler` gives each of R ranks every R-th micro-batch of B samples; the period is B * R. The order
 of a blend is nearly periodic, too. If one period divides the other, a dataset may have a larger share on one rank than
 on another rank; this also happens in Megatron. Each global batch, and so each gradient, has the right mixture, but
 statistics per rank or micro-batch (balance of experts, losses averaged per micro-batch, lengths) are biased.
@@ -31,7 +31,7 @@ _LEAST_DEVIATIONS = 6.0  # standard deviations of a random order; smaller differ
 
 
 class Resonance(NamedTuple):
-    """The dataset of a blend whose share differs most between ranks: `least` on one rank, `most` on another."""
+    """The dataset whose share differs most between ranks: from `least` on `least_rank` to `most` on `most_rank`."""
 
     dataset: int
     name: str
@@ -61,8 +61,8 @@ def resonance_of_weights(
 ) -> Resonance | None:
     """Returns the dataset whose share differs most between ranks in Megatron's order of a blend; takes milliseconds.
 
-    Returns None unless the share of a dataset on a rank differs from its share of the blend, by more than chance and in
-    the same direction in both halves of the tested positions, which end at `num_samples`, the size of the blend.
+    Tests two halves of the first positions, up to `num_samples`, the size of the blend. Returns None unless the share
+    of a dataset on some rank differs from its share of the blend in both halves, in one direction, by more than chance.
     """
     period, num_ranks = micro_batch_size * data_parallel_size, data_parallel_size
     count = min(max(_SAMPLES_PER_RANK * num_ranks, _LEAST_SAMPLES), _MOST_SAMPLES)

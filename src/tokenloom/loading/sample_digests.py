@@ -41,7 +41,7 @@ _LOCATED_AT_ONCE = 1 << 14
 
 @dataclass(slots=True, kw_only=True)
 class ReadingDigest:
-    """The digest of read samples: the sum of their hashes, whatever the order and the batches in which they are added.
+    """The digest of read samples: the sum of their hashes, independent of the order and the batches of the samples.
 
     The hash of a sample covers its position and the values of its tokens, but no dtype, labels or masks.
 
@@ -158,7 +158,7 @@ def digests_of(tokens: Any) -> NDArray[np.uint64] | None:
 
 
 def digests_of_batch(batch: Any, count: int) -> NDArray[np.uint64] | None:
-    """Returns the hash of each sample's tokens, uint64[count, 2]; None if `batch` lacks `tokens` of `count` samples."""
+    """Returns the hash of each sample's tokens, uint64[count, 2]; None unless `batch` has tokens of `count` samples."""
     found = None
     if isinstance(batch, Mapping):
         found = digests_of(batch["tokens"]) if "tokens" in batch else None
@@ -182,7 +182,7 @@ def digest_batches(
 ) -> DigestSums:
     """Reads batches in threads, a few batches ahead; returns their digests.
 
-    Skips positions of None. `total` is the number of samples for the progress display.
+    Skips positions that are None. `total` is the number of samples for the progress display.
     """
     num_threads = checked_integer("num_threads", num_threads, at_least=1)
     upcoming = announce_ahead(dataset, ([each for each in batch if each is not None] for batch in batches))
@@ -213,7 +213,7 @@ def _digests(dataset: Any, positions: Any) -> NDArray[np.uint64]:
 
 
 def _batches_of(dataset: Any, positions: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Yields batches of samples of equal length, up to about 2**19 tokens; of 16 samples if lengths are unknown."""
+    """Yields batches of equally long samples, up to about 2**19 tokens; if lengths are unknown, of 16 samples."""
     for start in range(0, len(positions), _LOCATED_AT_ONCE):
         part = positions[start : start + _LOCATED_AT_ONCE]
         if not isinstance(dataset, KnowsLengths) or hasattr(dataset, "datasets"):  # samples of a blend have one length

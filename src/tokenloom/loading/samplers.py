@@ -169,8 +169,8 @@ class MegatronFullValidationSampler(MegatronPretrainingSampler):
 
     Args:
         total_samples, data_parallel_rank, data_parallel_size: see `MegatronPretrainingSampler`.
-        pad: pad with None to the same number of batches on all ranks; otherwise the caller must ensure that no rank
-            waits for another.
+        pad: pad with None to the same number of batches on all ranks; if False, the caller must ensure that no rank
+            waits for another rank.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class BalancedSampler(MegatronPretrainingSampler):
     """A sampler that gives every rank the mixture of the blend in each global batch.
 
     With other samplers, ranks can read different mixtures; see `resonance.py`. A global batch has the same positions as
-    with `MegatronPretrainingSampler`, but they are sorted by dataset and dealt to ranks in turn. So of n samples of a
+    with `MegatronPretrainingSampler`, but sorted by dataset and dealt to ranks in turn. So of n samples of a
     dataset in a global batch, each of R ranks gets n / R, rounded up or down.
 
     To resume, create a sampler with the samples consumed at the end of a global batch; micro-batch size, ranks and
@@ -259,7 +259,7 @@ class BalancedSampler(MegatronPretrainingSampler):
                 yield from self._micro_batches(whole, stop)
 
     def position_after(self, num_batches: int) -> int:
-        """Returns how many samples all ranks consumed after `num_batches` batches each, which must be whole steps."""
+        """Returns how many samples all ranks consumed after `num_batches` batches each (whole steps only)."""
         left = checked_integer("num_batches", num_batches, at_least=0)
         chunk = self.micro_batch_times_data_parallel_size
         for start, stop, _ in self._steps(self.consumed_samples):
@@ -288,7 +288,7 @@ class BalancedSampler(MegatronPretrainingSampler):
 
 @lru_cache(maxsize=4)
 def _permutation(seed: int, block: int, length: int) -> NDArray[np.int64]:
-    """Returns which of `length` ranks gets the first sample of each global batch in a block: each rank once."""
+    """Returns the rank that gets the first sample, for each of `length` global batches of a block: each rank once."""
     random = SampleRandom(seed, block, Purpose.DEALING)
     order = np.arange(length)
     for last in range(length - 1, 0, -1):
@@ -305,11 +305,11 @@ class MegatronPretrainingRandomSampler(DataParallelSampler):
     sample. To resume, create a sampler with the samples that all ranks have consumed.
 
     An epoch is cut to whole chunks of `micro_batch_size * data_parallel_size`, so all ranks yield the same number of
-    batches. (In Megatron, without sharding, a rank may yield one batch more and is then an epoch ahead.)
+    batches. (In Megatron, without sharding, a rank may yield one batch more than others, and is then an epoch ahead.)
 
     What may change on resuming:
-        - Without sharding, all ranks share one order. With `global_batch_size`, micro-batch size and data-parallel size
-          may change after any step. Without it, the order is Megatron's: `total_samples % micro_batch_size` must stay
+        - Without sharding, all ranks share one order. If `global_batch_size` is given, micro-batch size and number of
+          ranks may change after any step. If not, the order is Megatron's: `total_samples % micro_batch_size` must stay
           the same, and after the first epoch also the length of an epoch.
         - With sharding, each rank shuffles its own range: the data-parallel size may change between epochs only; with
           `global_batch_size`, the micro-batch size may change after any step.

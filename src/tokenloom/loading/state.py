@@ -22,7 +22,7 @@ def is_in_order(sampler: Any) -> bool:
 
 
 def in_order(sampler: Any, dataset: Any) -> Any:
-    """Returns `sampler` after checking that it follows the order of positions, which the state of a run needs."""
+    """Returns `sampler`; raises unless the sampler follows the order of positions, as the state of a run requires."""
     if not is_in_order(sampler):
         message = f"{type(sampler).__name__} does not follow the order of positions, so a run has no state with it"
         raise ConfigError(message, hint="use `MegatronPretrainingSampler`, or add `position_after` and `begin_at`")
@@ -33,10 +33,10 @@ def in_order(sampler: Any, dataset: Any) -> Any:
 
 
 def loader_state(dataset: Any, consumed_samples: int) -> dict[str, Any]:
-    """Returns the state of a run after its ranks together consumed `consumed_samples`; it is the same on every rank.
+    """Returns the state of a run after all ranks together consumed `consumed_samples`; each rank gets the same state.
 
-    It is an `order_state` (see `KnowsOrder`) with a `version`. The state of a `ThreadLoader` also has `read`, the
-    digest of what all ranks have read, if they compared it. With torch's DataLoader, count the samples of your batches.
+    The state is an `order_state` (see `KnowsOrder`) with a `version`. The state of a `ThreadLoader` also has `read`,
+    if known: the digest of what all ranks have read. With torch's DataLoader, count the samples of your batches.
     To resume, pass the result of `consumed_of_state` to the sampler.
     """
     consumed = checked_integer("consumed_samples", consumed_samples, at_least=0)
@@ -46,7 +46,7 @@ def loader_state(dataset: Any, consumed_samples: int) -> dict[str, Any]:
 
 
 def read_of_state(state: Mapping[str, Any]) -> RangeDigest | None:
-    """Returns the digest of all ranks in a state, None if the state has none; call `consumed_of_state` before."""
+    """Returns the digest of all ranks in a state; None if the state has none. Call `consumed_of_state` first."""
     read = RangeDigest.parse(state["read"]) if state.get("read") is not None else None
     run, position = name_of_run(state["run"]), state["position"]
     if read is not None and (read.run, read.stop) != (run, position):

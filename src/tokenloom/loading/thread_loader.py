@@ -37,7 +37,7 @@ _LEAST_AHEAD, _MOST_AHEAD, _AHEAD_BYTES = 4, 16, 8 << 20  # default bounds of ba
 
 @dataclass(slots=True)
 class DataWait:
-    """The seconds that a training loop waited for batches: for the last one, for all, and for the slowest one."""
+    """The seconds that a training loop waited: for the last batch, for all batches, and for the slowest batch."""
 
     num_batches: int = 0
     last_seconds: float = 0.0
@@ -84,7 +84,7 @@ class BatchBuffers:
     def fill(
         self, number: int, positions: Batch, *, digest: bool = False
     ) -> tuple[dict[str, Any], NDArray[np.uint64] | None]:
-        """Returns a batch and the hashes of its tokens, uint64[num_samples, 2]; None without `digest` or tokens."""
+        """Returns a batch, and the hashes of its tokens, uint64[num_samples, 2], or None without `digest` or tokens."""
         if not digest or not self._digests:
             batch = self._fill(number, positions)
             return batch, digests_of_batch(batch, len(positions)) if digest else None
@@ -196,18 +196,18 @@ class ThreadLoader:
 
     Args:
         dataset: returns batches by positions, such as `GPTDataset` or `BlendedDataset`.
-        sampler: yields the positions of each micro-batch; None with `batch_size`.
-        batch_size: samples per batch, without a sampler.
-        data_parallel_rank, data_parallel_size: this rank, and the number of ranks that share the samples, without a
+        sampler: yields the positions of each micro-batch; None if `batch_size` is given.
+        batch_size: samples per batch, if there is no sampler.
+        data_parallel_rank, data_parallel_size: this rank, and the number of ranks that share samples, if there is no
             sampler; required if `torch.distributed` has several ranks.
         tensors: "torch", or "numpy" for JAX and other libraries; None for "torch" if torch is installed.
         num_threads: threads that fill batches.
-        read_ahead: maximum number of batches in memory beside the one in use; None for as many as 8 MB hold, but at
-            least 4 and at most 16.
-        pin_memory: whether batches are in page-locked memory; None for yes if CUDA is available to torch.
-        reuse_after: number k of later batches after which a batch may be overwritten. With k, batches are stored in a
-            ring of buffers: pass 1 if the loop finishes each batch before the next, m to collect m micro-batches.
-            Non-blocking copies and queues must finish with a batch by then. None allocates new memory for each batch.
+        read_ahead: maximum number of batches in memory besides the batch in use; None for as many batches as 8 MB hold,
+            but at least 4 and at most 16.
+        pin_memory: whether batches are in page-locked memory; None means yes if CUDA is available to torch.
+        reuse_after: number of later batches after which a batch may be overwritten; None allocates memory for each
+            batch. With a number, batches are stored in a ring of buffers: pass 1 if the loop finishes each batch before
+            the next, m if it collects m micro-batches. By then, non-blocking copies of a batch must be finished, too.
         integer_dtype: dtype of tokens, labels and positions: int64 or int32.
         digest: whether to compute the digest of all batches, see `digest` and `check_reading`.
     """
@@ -255,7 +255,7 @@ class ThreadLoader:
         self._num_to_skip = 0
 
     def _begin(self, num_batches: int) -> dict[str, Any]:
-        """Starts an iteration; returns its state, with the sampler's settings before anything is read ahead."""
+        """Starts an iteration; returns its state, which has the sampler's settings before the first batch is read."""
         self._progress: dict[str, Any] = {"num_yielded": num_batches, "sampler": _settings_of(self.sampler)}
         return self._progress
 
@@ -366,8 +366,8 @@ class ThreadLoader:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Makes the next iteration start with the batch that was next when the state was saved.
 
-        For a run, all later iterations start there, as if the sampler had been created with these consumed samples.
-        For other datasets, the sampler must have the same settings, and only the next iteration starts there.
+        For a run, all later iterations start at that batch, as if the sampler's `consumed_samples` were the state's
+        position. For other datasets, only the next iteration starts there, and the sampler's settings must be equal.
 
         Raises:
             ConfigError: the sampler has other settings than in the state. For a run: the position, order or data in the
@@ -398,7 +398,7 @@ def _num_bytes(batch: Any) -> int:
 
 
 def _settings_of(sampler: Any) -> dict[str, Any]:
-    """Returns a sampler's class and plain settings, without its rank, because frameworks save the state of one rank."""
+    """Returns a sampler's class and plain settings; not its rank, as frameworks save only the state of one rank."""
     settings = {
         name: value
         for name, value in sorted(getattr(sampler, "__dict__", {}).items())
