@@ -38,7 +38,7 @@ class _Dealt:
     def counts(self, k: int) -> Int64s:
         """Returns the number of samples per leaf in the first `k` positions or offsets, int64[num_leaves]; O(leaves).
 
-        For a `MixedStage`, `k` must be a multiple of `block`, or `size`.
+        For a `MixedStage`, `k` must be `size` or a multiple of `block`.
 
         Raises:
             IndexError: `k` is not in [0, 2**62].
@@ -49,11 +49,11 @@ class _Dealt:
 
 
 class Mixture(_Dealt):
-    """A map between positions and (leaf, sample number); spreads the leaves, which are sources, evenly by weight.
+    """A map between positions and (leaf, sample number). Leaves are sources, and are spread evenly by weight.
 
     Among the first k positions, the number of samples of a leaf differs from `k * weight / sum(weights)` by less than
-    2, or not at all if this is an integer for every leaf. Uses integer arithmetic and stores nothing per position. A
-    lookup takes about 2 ns for 2 leaves and 25 ns for 10,000; the inverse takes twice as long. Thread-safe.
+    2, or not at all if the quotient is an integer for every leaf. Uses integer arithmetic and stores nothing per
+    position. A lookup takes about 2 ns for 2 leaves and 25 ns for 10,000; the inverse takes twice as long. Thread-safe.
     """
 
     __slots__ = ()
@@ -123,8 +123,8 @@ class MixedStage(_Dealt):
 def smallest_weights(weights: Iterable[int]) -> list[int]:
     """Divides integer weights by their greatest common divisor; raises ValueError if a weight is below 1.
 
-    If the sum of the quotients exceeds 2**60, scales it down to 2**60: each weight gets 1, then its proportional part
-    of the rest, rounded down; the weights with the largest fractions (on ties, the first ones) get 1 of the remainder.
+    If the sum of the quotients exceeds 2**60, scales them to the sum 2**60: each weight gets 1, then its part of the
+    rest, rounded down; then the weights with the largest fractions (on ties, the first weights) get 1 more.
     """
     whole = _reduced(_positive(weights))
     total = sum(whole)

@@ -71,9 +71,9 @@ def build_sample_index(
 ) -> NDArray[Any]:
     """Returns the starts of all windows and the end of the last one: dtype[num_windows + 1, 2].
 
-    A row is (position in `document_index`, token offset in that document). Each window starts `extra` tokens before the
-    end of the previous window, in the document of that window's last token. If the last window is partial, the last row
-    is (last document, its length - extra). O(documents + windows).
+    A row is (position in `document_index`, token offset in that document). A window starts `extra` tokens before the
+    end of the previous window; its row has the document of the previous window's last token. If the last window is
+    partial, the last row is (last document, length of the last document - extra). O(documents + windows).
 
     Args:
         lengths: int32[num_sequences], tokens per sequence.
@@ -84,7 +84,7 @@ def build_sample_index(
         dtype: dtype of the result.
 
     Raises:
-        IndexError: `document_index` contains a sequence that does not exist, or has too few tokens.
+        IndexError: `document_index` has a sequence that does not exist, or the documents have too few tokens.
     """
     index: NDArray[Any] = np.empty((num_windows + 1, 2), dtype=dtype)
     arrays = np.ascontiguousarray(lengths), np.ascontiguousarray(document_index)

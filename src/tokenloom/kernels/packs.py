@@ -35,9 +35,9 @@ def pack_documents(
     Args:
         lengths: int32[num_sequences], tokens per sequence.
         documents: indices into `lengths` of the documents to pack; documents of equal length keep their order.
-        sequence_length, extra: tokens per sample; tokens that a sample reads beyond `sequence_length`, 0 or 1.
+        sequence_length, extra: tokens per sample, and tokens that a sample reads beyond `sequence_length`, 0 or 1.
         most_pieces: maximum number of pieces in a pack; None for no limit.
-        first_piece: index, over all calls, of the first piece of this call; `packs` count from it.
+        first_piece: index that `packs` give to the first piece of this call: the number of pieces of earlier calls.
         packs: [num_packs], filled with the index of the first piece of each pack.
         pieces: [num_pieces, 2], of the dtype of `packs`, filled with (document, start) of each piece.
 
@@ -55,7 +55,7 @@ def next_fit(
 
     Args:
         slots: int32[num_items], slots per item, at most `capacity`.
-        capacity, most_items: maximum slots and items of a pack; `most_items` None for no limit.
+        capacity, most_items: maximum slots and maximum items of a pack; None for any number of items.
         row: number of slots and items in the pack that the first item may join; (-1, 0) if it must begin a pack.
     """
     return _native.next_fit(slots, capacity, most_items or ANY_NUMBER, row)
@@ -82,13 +82,13 @@ def pack_to_levels(
     Args:
         lengths: int64[num_subsamples], tokens, in [1, capacity], in descending order.
         costs: int64[num_subsamples], in descending order, with a sum below 2**61.
-        capacity, most_items: maximum tokens and sub-samples of a pack, at least 1.
+        capacity, most_items: maximum tokens and maximum sub-samples of a pack, each at least 1.
         widths: int64[num_steps], packs per step; their sum is at most the number of sub-samples.
         levels: int64[num_steps], cost that the costliest rank of each step already has, in descending order.
         bases: int64[num_steps], cost that all ranks of each step together already have.
         num_ranks: ranks of a step, including ranks without a pack.
         by_length: ignore costs and fill packs one after another, longest sub-samples first, for the fewest packs.
-        short_first: how many short sub-samples each pack gets first, in quarters of the mean number, 0 to 4.
+        short_first: short sub-samples that each pack gets early, in quarters of the mean number per pack, 0 to 4.
     """
     pack_of = np.empty(len(lengths), dtype=np.int64)
     fits = _native.pack_to_levels(
@@ -105,7 +105,7 @@ def order_by_prefix(sequences: Sequence[NDArray[Any]]) -> tuple[Int64s, Int64s]:
 
     Returns:
         order: int64[n], indices of the sequences in sorted order.
-        shared: int64[n], leading tokens that each sorted sequence shares with the previous one; 0 begins a tree.
+        shared: int64[n], leading tokens that each sorted sequence shares with the sequence before it; 0 starts a tree.
     """
     order, shared = np.empty(len(sequences), dtype=np.int64), np.empty(len(sequences), dtype=np.int64)
     _native.order_by_prefix(list(sequences), order, shared)

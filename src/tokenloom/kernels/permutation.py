@@ -41,8 +41,8 @@ def derive(key: Key, purpose: int, number: int) -> Key:
 class Permutation:
     """A keyed permutation of [0, n) and its inverse, for n up to 2**60 (else ValueError). Thread-safe.
 
-    Up to n = 1,024, a table of a uniform shuffle, created in about 2 µs; above, a Feistel network that takes about 6 ns
-    per index.
+    Up to n = 1,024, it is a table of a uniform shuffle, created in about 2 µs. For larger n, it is a Feistel network,
+    which takes about 6 ns per index.
     """
 
     __slots__ = ("_native",)
@@ -54,13 +54,13 @@ class Permutation:
         return self._native.size
 
     def forward(self, places: Int64s) -> Int64s:
-        """Returns the image of each index in `places`, int64[num_places]; raises IndexError outside [0, n)."""
+        """Returns the image of each index in `places`, int64[num_places]. An index outside [0, n) raises IndexError."""
         out = np.empty(len(places), dtype=np.int64)
         self._native.forward(places, out)
         return out
 
     def inverse(self, things: Int64s) -> Int64s:
-        """Inverts `forward`: returns the index of each image in `things`; raises IndexError outside [0, n)."""
+        """Inverts `forward`: returns the index of each image in `things`. An image outside [0, n) raises IndexError."""
         out = np.empty(len(things), dtype=np.int64)
         self._native.inverse(things, out)
         return out

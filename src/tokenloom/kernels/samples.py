@@ -19,14 +19,14 @@ BlockLists = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDAr
 
 
 def fill_attention(out: Mapping[str, NDArray[Any]], *, length: int, block_size: int, window: int | None) -> None:
-    """Fills document numbers or block lists of attention masks from the boundaries of documents in samples.
+    """Fills document numbers and block lists of attention masks from the boundaries of documents in samples.
 
     Args:
         out: arrays by name. Reads `cu_seqlens`, int32[..., num_bounds], which ascends from 0 to the end of the row.
-            Fills, if present, `document_ids`, int32[..., length], and `BLOCK_LISTS`, int32[..., blocks] and
-            [..., blocks, blocks]. With `loss_mask`, fills `seen_stop`, int32[..., length]: token i attends to tokens
-            before `seen_stop[i]`, so that the tokens of a document before its first token with loss attend to each
-            other. Without `loss_mask`, reads `seen_stop` if present.
+            Fills, if present, `document_ids`, int32[..., length], and the four arrays named in `BLOCK_LISTS`: counts,
+            int32[..., blocks], and lists, int32[..., blocks, blocks]. Uses `seen_stop`, int32[..., length], if present:
+            token i attends only to tokens before `seen_stop[i]`. With `loss_mask`, `seen_stop` is filled: tokens attend
+            to all tokens of their document up to its first token with loss. Without `loss_mask`, `seen_stop` is read.
         length: tokens per row.
         block_size: tokens per block.
         window: number of tokens that a token attends to, including itself; None for all earlier tokens of its document.
@@ -62,7 +62,7 @@ def gather_spans(
     """Copies the tokens of spans from mapped bytes into `out`; raises ChangedFileError if `watch` detects a change.
 
     `pointers` are the byte offsets of all sequences in `data`. Span i has `lengths[i]` tokens of sequence
-    `sequences[i]`, from its token `starts[i]` on.
+    `sequences[i]`, from token `starts[i]` of the sequence on.
     """
     native = None if watch is None else watch.native
     _native.gather_spans(data, pointers, dtype_code, sequences, starts, lengths, out, native)

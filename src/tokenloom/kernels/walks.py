@@ -19,15 +19,15 @@ WINDOW_BITS = 40  # a sample number is `walk << WINDOW_BITS | window`
 
 
 class PassPart(NamedTuple):
-    """The part of a pass over a source that a walk covers, if walks of several window lengths share the pass.
+    """The part of a pass over a source that one walk covers, if walks of several window lengths share the pass.
 
-    The tokens of the pass are divided into stretches of equal length, which are permuted; windows are permuted within
-    groups of 1,024. So a walk reads whole stretches, and the next walk continues after them.
+    The tokens of the pass are divided into stretches of equal length, and the stretches are permuted. A walk permutes
+    its windows within groups of 1,024 stretches. So it reads whole stretches, and the next walk reads the later ones.
 
     Attributes:
-        pass_walk: number of the walk that began the pass; -1 if this walk did.
+        pass_walk: number of the walk that began the pass; -1 if this walk begins it.
         first_token: number of tokens of the permuted pass before the first window of the walk.
-        num_tokens: number of tokens of the pass, without the extra token that its last window reads.
+        num_tokens: number of tokens of the pass, without the extra token of its last window.
         stretch_length: tokens per stretch; 0 if the walk covers the whole pass and permutes all its windows.
         num_first: number of windows at the start of the walk that are permuted separately.
     """
@@ -45,11 +45,11 @@ WHOLE_PASS = PassPart()
 def make_source_documents(
     sections: Sequence[tuple[int, int, int, int]], *, key: tuple[int, int], reads_held: bool
 ) -> SourceDocuments:
-    """Returns the documents of a source; pass the lengths of each pair to `open(number, lengths)` of the result.
+    """Returns the documents of a source; call `open(number, lengths)` of the result with the lengths of each pair.
 
     Args:
-        sections: per pair, the number of documents, of tokens to read (or `NOT_KNOWN`), and of blocks and documents in
-            the validation split.
+        sections: four numbers per pair: documents; tokens to read, or `NOT_KNOWN`; blocks in the validation split;
+            documents in the validation split, which count if the number of blocks is 0.
         key: key of the source.
         reads_held: True reads the validation split, False the training split.
     """
@@ -69,13 +69,13 @@ def make_walk_reader(
 ) -> WalkReader | PackWalkReader:
     """Returns a reader of windows or best-fit packs of a source; add walks to it before reading.
 
-    `pack_documents` packs groups of 128 blocks of 256 documents of a pair; all walks have the same packs. The spans of
+    Packs are made within groups of 32,768 consecutive documents of a pair, and are the same in all walks. The spans of
     a denied document d have the document number -1 - d.
 
     Args:
         documents: the documents of the source.
-        is_shuffled: whether each walk shuffles pairs, blocks and documents (for packs: pairs and groups). Packs are
-            always permuted among 16 groups.
+        is_shuffled: whether each walk shuffles pairs, blocks of 256 documents, and documents in blocks; with packs,
+            pairs and groups. Even if False, packs of 16 groups are permuted together.
         sequence_length: distance between the starts of windows, or tokens of a pack.
         extra: tokens that a sample reads beyond `sequence_length`, 0 or 1.
         denied: documents whose tokens are not read.
