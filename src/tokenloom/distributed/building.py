@@ -42,16 +42,16 @@ def do_together(
     """Calls `work` on every rank of `torch.distributed` and waits for all; returns the result of this rank.
 
     If `work` raises on one rank, or a rank dies, all ranks raise. A rank that fails calls `break_off`, so that ranks
-    waiting for it in a collective fail as well. Then all ranks exchange their errors, and each raises the first cause.
+    that wait in a collective fail too. Then all ranks exchange their errors, and each rank raises the first cause.
     Without `torch.distributed`, only calls `work`.
 
     Args:
         step: name of the work, for error messages.
         work: the part of this rank; may use collectives.
         break_off: closes the connections of these collectives; may be called twice.
-        breaks: errors of `work` that may leave other ranks waiting in a collective, so that `break_off` is called.
-        compare: returns the part of a result that must be the same on all ranks; None to compare nothing.
-        name: name of that part, for error messages.
+        breaks: errors of `work` that may leave other ranks waiting in a collective; they lead to a call of `break_off`.
+        compare: returns the part of the result that must be the same on all ranks, or None to compare nothing.
+        name: name of the compared part, for error messages.
 
     Raises:
         BuildError: `work` failed on some rank, or a rank died.
@@ -146,7 +146,7 @@ def _no_answers(records: list[Record]) -> list[Record]:
 
 
 def _choose_builders(kind: str, records: list[Record]) -> list[Record]:
-    """Returns each rank's turn (None: it needs nothing); ranks with the same turn build or load at the same time."""
+    """Returns each rank's turn, None for a rank that needs nothing; ranks with the same turn build or load together."""
     if all(record["has"] for record in records):
         return [{"turn": None, "num_turns": 0} for _ in records]
     needing = [rank for rank, record in enumerate(records) if record["wanted"]]
@@ -165,7 +165,7 @@ def _choose_builders(kind: str, records: list[Record]) -> list[Record]:
 def _same_on_all(
     step: str, work: Callable[[], tuple[Record, Description]], decide: Decision = _no_answers
 ) -> Rounds[Record]:
-    """Yields a round and returns its answer; if descriptions differ, yields a second round, which raises the error."""
+    """Yields a round and returns its answer; if ranks' descriptions differ, yields a second round, which raises."""
     description: Description = {}
 
     def digested() -> Record:

@@ -1,7 +1,7 @@
-"""Rounds of communication between all ranks, which end on all ranks with an answer or with the same error.
+"""Rounds of communication between all ranks; a round ends on all ranks with an answer, or on all with one error.
 
-There is one `Meeting` per process group, from the first step until the group or the process ends or a rank is lost. A
-thread of the meeting drives a `Membership` and sends heartbeats, so a busy rank is not taken for a dead one.
+There is one `Meeting` per process group, from the first step until the group ends, the process ends or a rank is
+lost. A thread of the meeting drives a `Membership` and sends heartbeats, so a busy rank does not count as lost.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Meeting:
         return group is not None and group is self._dist.group.WORLD
 
     def take(self, rounds: Rounds[T], *, on_loss: Callable[[], None] = lambda: None) -> T:
-        """Runs the rounds that the generator `rounds` yields; returns its return value.
+        """Runs the rounds that the generator `rounds` yields; returns the return value of the generator.
 
         `on_loss` is called if a rank is lost during the rounds, possibly from another thread and possibly twice.
         """
@@ -168,13 +168,13 @@ class Meeting:
         return answer
 
     def close(self, reason: str) -> None:
-        """Ends the meeting on all ranks; waits a short time for them to read the reason."""
+        """Ends the meeting on all ranks; waits a short time, so that other ranks can read the reason."""
         self._reason = self._reason or reason
         self._wake.set()
         self._thread.join(2 * _LEAVE_SECONDS)
 
     def _connect(self) -> Any:
-        """Returns the store of the group over a new connection, because calls of torch may block the existing one."""
+        """Returns the group's store over a new connection, because calls of torch may block the existing connection."""
         if (group := self._group()) is None:
             raise RuntimeError("the process group has ended")
         torch_groups = sys.modules["torch.distributed.distributed_c10d"]
@@ -217,7 +217,7 @@ class Meeting:
             time.sleep(_LEAVE_SECONDS / 50)
 
     def _watch_store(self) -> None:
-        """Ends the meeting if a call of the store does not return, for example because its host is frozen."""
+        """Ends the meeting if a call to the store does not return, for example because the store's host is frozen."""
         member, turns, num_stuck = self._member, -1, 0
         while not self._is_over.wait(member.beat_seconds):
             num_stuck = num_stuck + 1 if turns == self._num_turns else 0
@@ -243,7 +243,7 @@ def _this_process(host: str) -> Record:
 
 
 def _has_ended(namespace: str | None, process: Record) -> bool:
-    """Returns whether a process has ended; False if it runs in another PID namespace, so that this is unknown."""
+    """Returns whether a process has ended; False if this is unknown, because the process has another PID namespace."""
     is_visible = namespace is not None and process["namespace"] == namespace
     return is_visible and process_start(process["pid"]) != process["start"]
 

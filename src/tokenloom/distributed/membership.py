@@ -1,8 +1,8 @@
 """The protocol by which ranks exchange reports and detect lost ranks, as a state machine without threads or a clock.
 
-The ranks communicate through a key-value store. The last rank leads, because usually the first one is busy building.
-The leader chooses a session name S, the prefix of most keys. A member joins once the leader lists its nonce, so keys of
-an earlier group have no effect.
+The ranks communicate through a key-value store. The last rank leads, because the first rank is usually busy building.
+The leader chooses a session name S, the prefix of most keys. A member joins when the leader lists the member's nonce,
+so keys of an earlier group have no effect.
 
 | Key | Written by | Value |
 |---|---|---|
@@ -10,13 +10,13 @@ an earlier group have no effect.
 | `session` | the leader | the session name and the nonces of the members |
 | `S/rank/R` | rank R, at each heartbeat | its process, step, last known round, and time |
 | `S/reports/N` | all ranks | one line per rank: its report of round N |
-| `S/outcome/N` | the first rank that proposes one | the leader's answers, or a verdict that ends the session |
+| `S/outcome/N` | the first rank that proposes an outcome | the leader's answers, or a verdict that ends the session |
 
-A round has exactly one outcome, so ranks never disagree. A rank in a step that finds another rank dead, silent or gone
-proposes a verdict as the outcome of its current round. If the leader has set the answers before, these count.
+A round has exactly one outcome, so ranks never disagree. A rank that finds another rank dead, silent or gone during a
+step proposes a verdict as the outcome of its current round. If the leader has already set answers, the answers count.
 
-To use it (`meeting.py` does in a thread): call `attend` with the step, set `decide` and `report` to begin a round, and
-call `advance(now)` repeatedly, until `answer` or `verdict` is set. A verdict is final.
+To use a `Membership` (`meeting.py` does in a thread): call `attend` with the step, set `decide` and `report` to begin a
+round, and call `advance(now)` repeatedly, until `answer` or `verdict` is set. A verdict is final.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class Membership:
         is_gone: returns whether the process of another rank is known to have ended.
         nonce: a random string.
         silence_seconds: time without a heartbeat after which another rank counts as lost.
-        now: current time of this rank in seconds, set by `advance`. Ranks need no common clock. After a jump, only two
-            heartbeat intervals count, so a rank that was frozen itself does not take others for silent.
+        now: current time of this rank in seconds, set by `advance`. Ranks need no common clock. A jump counts as at
+            most two heartbeat intervals, so a rank that was frozen does not take other ranks for silent.
         step, report, decide: inputs of the current round; `step` is None between steps, `report` between rounds.
         answer, verdict: outputs of the round; None until it ends. A verdict ends the session.
     """
@@ -194,7 +194,7 @@ class Membership:
         return f"{self._session}/{name}/{number}"
 
     def _enter(self) -> bool:
-        """Joins the session; the leader adds new members instead. Returns whether this rank has joined."""
+        """Joins the session, or adds new members to it on the leader; returns whether this rank has joined."""
         if self.is_leader:
             if self._round == 1:
                 missing = [rank for rank, peer in self._peers.items() if not peer.record]
@@ -237,7 +237,7 @@ class Membership:
         self._take(self.store.compare_set(self._key("outcome", self._round), "", json.dumps(outcome)).decode())
 
     def _take(self, text: str) -> None:
-        """Ends this round. On rank 0, only once others have read the outcome, because the store may end with rank 0."""
+        """Ends this round; on rank 0, only after others have read the outcome: the store may end with rank 0."""
         if self._outcome is None:
             self._outcome, self._read_at = text, self._attention
         outcome = json.loads(text)
@@ -254,7 +254,7 @@ class Membership:
             self.answer = outcome["answers"][outcome["of"][self.rank]]
 
     def _is_awaited(self, outcome: Record) -> bool:
-        """Returns, at once, whether other ranks must still read an outcome; False after `_READING_SECONDS`."""
+        """Returns whether other ranks must still read an outcome, without waiting; False after `_READING_SECONDS`."""
         lost = outcome["verdict"]["lost"] if "verdict" in outcome else []
         keys = [self._key("rank", rank) for rank in range(1, self.size) if rank not in lost]
         with suppress(RuntimeError):  # the outcome is valid even if the store is gone
@@ -303,7 +303,7 @@ class Membership:
         return self.step or "the next step"
 
     def _judge_deaths(self) -> bool:
-        """Ends the session if the process of a watched rank is known to have ended; returns whether it ended."""
+        """Returns whether the process of a watched rank is known to have ended; if so, ends the session."""
         gone = [peer for peer in self._peers.values() if peer.record and self.is_gone(peer.record)]
         if gone:
             names = ", ".join(peer.name for peer in gone)
@@ -311,9 +311,9 @@ class Membership:
         return bool(gone)
 
     def _judge_silence(self) -> None:
-        """Ends the session if a rank is silent for too long: the leader judges all ranks, a member only the leader.
+        """Ends the session if a rank is silent for too long: the leader judges all ranks, a member judges the leader.
 
-        The error also names ranks that have been silent for half that time.
+        The error names all ranks that have been silent for more than half the timeout.
         """
         silences = {rank: self._attention - peer.heard for rank, peer in self._peers.items()}
         if max(silences.values() if self.is_leader else [silences[self.size - 1]]) <= self.silence_seconds:
@@ -335,12 +335,12 @@ class Membership:
         self._give_up("; ".join(phrases[-_MOST_NAMED:]), hint, [peer.rank for peer in silent])
 
     def judge_stuck_store(self) -> None:
-        """Ends the session on this rank; called by another thread if a call of the store does not return."""
+        """Ends the session on this rank; another thread calls this if a call to the store does not return."""
         message = f"{_STORE_HOST} has not answered for {self.silence_seconds:.1f} s during {self._during}"
         self.verdict = verdict(message, _FROZEN_HINT.format(self.silence_seconds))
 
     def _give_up(self, message: str, hint: str, lost: Sequence[int]) -> None:
-        """Ends the session with an error on all ranks; only on this rank if it has not joined or the store is lost."""
+        """Ends the session with an error on all ranks; on this rank alone if it has not joined or lost the store."""
         found = verdict(message, hint, lost)
         if self._session is not None and self._lost_store is None:
             with suppress(RuntimeError):
@@ -364,7 +364,7 @@ def decided(reports: list[Record], decide: Decision) -> list[Record]:
 
 
 def _check(reports: list[Record]) -> None:
-    """Raises if ranks are at different steps or a rank failed; if several failed, raises the cause of the others."""
+    """Raises if ranks are at different steps or a rank failed, with the failure that no other rank caused."""
     steps = holders_of([report["step"] for report in reports])
     if len(steps) > 1:
         found = ", ".join(f"{name_ranks(ranks)} at {step!r}" for step, ranks in list(steps.items())[:8])

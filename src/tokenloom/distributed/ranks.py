@@ -33,7 +33,7 @@ class Ranks:
 
 
 def current_ranks() -> Ranks | None:
-    """Returns the rank of this process in `torch.distributed`; None if that is not initialized."""
+    """Returns the rank of this process in `torch.distributed`; None if `torch.distributed` is not initialized."""
     dist = sys.modules.get("torch.distributed")
     if dist is None or not dist.is_available() or not dist.is_initialized():
         return None
@@ -63,10 +63,10 @@ def name_ranks(ranks: Sequence[int]) -> str:
 def set_rank_silence_seconds(seconds: float | None) -> None:
     """Sets the heartbeat timeout: the time without a heartbeat after which a rank counts as lost.
 
-    All other ranks of `torch.distributed` then raise an error that names the lost rank. A thread of each rank sends
-    heartbeats while the rank works, so a long build does not time out. A rank sends none if it is frozen, swapped out,
-    powered off, stuck in a call that holds the GIL, or has not reached its first collective call of tokenloom. Call
-    this with the same value on all ranks, before that call: the shortest timeout applies.
+    If a rank is lost, all other ranks of `torch.distributed` raise an error that names it. A thread of each rank sends
+    heartbeats while the rank works, so a long build does not time out. A rank sends no heartbeats while it is frozen,
+    swapped out, powered off or stuck in a call that holds the GIL, and before its first collective call of tokenloom.
+    Call this function before that call. Each rank applies its own timeout, so pass the same value on all ranks.
 
     Args:
         seconds: the timeout, at least 1; None for `TOKENLOOM_RANK_SILENCE_SECONDS` of the environment (default 60).
