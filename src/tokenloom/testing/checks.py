@@ -43,7 +43,7 @@ def skip(reason: str) -> NoReturn:
 def run_checks(name: str, checks: object) -> CheckReport:
     """Calls the public methods of `checks` in order; each method is a check, described by its docstring.
 
-    A check that fails raises `ConformanceError`, which ends the run; a check that does not apply calls `skip`.
+    A check that fails raises `ConformanceError`, which ends the call; a check that does not apply calls `skip`.
     """
     passed: list[str] = []
     skipped: dict[str, str] = {}

@@ -35,7 +35,7 @@ _MEMBER_ATTRIBUTES = ("spans", "lengths", "padded_lengths")
 
 
 def check_dataset(dataset: Any, *, num_samples: int = 8, num_workers: int = 2) -> CheckReport:
-    """Checks that a dataset meets the requirements of loaders and blends; skips checks of methods that it lacks.
+    """Checks that a dataset meets the requirements of loaders and blends; skips checks of missing methods.
 
     `dataset[k]` defines sample k. All other ways to sample k must give the same data: a second access, `sample`,
     `batch`, preallocated arrays, worker processes, threads, blends and a pickled copy.
@@ -51,7 +51,7 @@ def check_dataset(dataset: Any, *, num_samples: int = 8, num_workers: int = 2) -
         num_workers: number of worker processes of torch's DataLoader; 0 skips the check of worker processes.
 
     Raises:
-        ConformanceError: one of these ways gives other data than `dataset[k]`, or the dataset is empty.
+        ConformanceError: another way to sample k gives other data than `dataset[k]`, or the dataset is empty.
     """
     return run_checks(type(dataset).__name__, _DatasetChecks(dataset, num_samples, num_workers))
 
@@ -228,7 +228,7 @@ class _DatasetChecks:
                 skip(f"{name} has no `{attribute}`")
 
     def _without(self, attribute: str) -> str | None:
-        """Returns the class name of the dataset (or of one in a blend) without an attribute; None if all have it."""
+        """Returns the class name of a dataset without an attribute: this, or one of its blend; None if all have it."""
         is_of_members = attribute in _MEMBER_ATTRIBUTES and isinstance(self._dataset, BlendedDataset)
         owners = self._dataset.datasets if is_of_members else [self._dataset]
         return next((type(owner).__name__ for owner in owners if not hasattr(owner, attribute)), None)

@@ -159,7 +159,7 @@ class _OrderChecks:
             skip(f"{type(self._order).__name__} has no `{method}`")
 
     def _read(self, order: Any, positions: NDArray[np.int64]) -> list[list[Any]]:
-        """Returns a list per position: the columns of its spans, then its dataset and sample, if the order has them."""
+        """Returns, per position, the columns of its spans, then its dataset and sample, where the order has these."""
         found: list[list[Any]] = [[] for _ in positions]
         if isinstance(order, SpanOrder):
             batch = order.spans(positions, keep_empty=False)

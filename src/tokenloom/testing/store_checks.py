@@ -141,7 +141,7 @@ class _StoreChecks:
         require(dict(found) == expected, f"{expected} of `objects`", found)
 
     def _tree(self, name: str) -> ObjectAddress:
-        """Writes objects into a folder, its subfolders, and a folder with `-not` after its name; returns the first."""
+        """Writes objects into folder NAME, its subfolders, and folder NAME-not; returns the address of folder NAME."""
         for key in _TREE:
             self._put(f"{name}/{key}", key.encode())
         self._put(f"{name}-not/a", b"beside")
