@@ -85,14 +85,14 @@ class ShownToken:
 
     @property
     def words(self) -> str:
-        """The text, for an image in brackets; if there is no text, the kind in brackets."""
+        """The text, in brackets for an image; without a text, the kind in brackets, unless it is "text"."""
         if self.kind == "image" or not (self.text or self.kind == "text"):
             return f"[{self.text or LEGEND[self.kind]}]"
         return self.text
 
     @property
     def styles(self) -> tuple[str, ...]:
-        """The keys of `LEGEND` for the kind, the part and the loss; a kind or part "text", and None, have no key."""
+        """The keys of `LEGEND` for the kind, part and loss; no key for None, or for a kind or part "text"."""
         loss = {True: "loss", False: "no-loss", None: "text"}[self.loss]
         return tuple(style for style in (self.kind, self.part or "text", loss) if style != "text")
 
@@ -103,7 +103,7 @@ class ShownToken:
 
     @property
     def teaching(self) -> str:
-        """The part and the loss in words, such as "answer, with loss"; "" for padding, or if both are None."""
+        """The part and the loss in words, such as "answer, with loss"; empty for padding, or without both."""
         named = () if self.kind in PADDING else ("prompt", "answer", "loss", "no-loss")
         return ", ".join(LEGEND[style].partition(":")[0] for style in self.styles if style in named)
 
@@ -187,7 +187,7 @@ class Shown:
     tokens: tuple[ShownToken, ...]
 
     def sections(self) -> Iterator[ShownSection]:
-        """Yields a section for each span, also for an empty one, and for consecutive tokens outside all spans."""
+        """Yields a section for each span, even if it is empty, and for consecutive tokens outside all spans."""
         filled = {token.span for token in self.tokens}
         empty = deque(span for number, span in enumerate(self.spans) if number not in filled)
         slot = 0
@@ -222,7 +222,7 @@ def padding_words(run: TokenRun) -> str:
 
 
 def special_tokens(tokenizer: Any, manifest: Manifest | None = None) -> Special:
-    """Returns (kind, text) by id for each special token that the tokenizer or the manifest defines."""
+    """Returns {id: (kind, text)} of the special tokens that the tokenizer or the manifest defines."""
     spelled = optional_attribute(tokenizer, "special_tokens")
     texts = {int(number): str(text) for text, number in spelled.items()} if isinstance(spelled, Mapping) else {}
     special: dict[int, tuple[Kind, str]] = {number: ("special", text) for number, text in texts.items()}
@@ -334,7 +334,7 @@ class OpenPair:
         return ids
 
     def parts(self, row: int, start: int, stop: int) -> Sequence[str | None]:
-        """Returns for each of tokens [start, stop) of a sequence "prompt", "answer" or "text"; None without roles."""
+        """Returns "prompt", "answer" or "text" for each of tokens [start, stop) of a sequence; None without roles."""
         if self.roles is None:
             return [None] * (stop - start)
         return [PartKind(kind).name for first, last, kind in self.roles.of(row) for _ in range(first, last)][start:stop]
@@ -350,7 +350,7 @@ class OpenPairs:
 def shown_document(
     pair: OpenPair, document: int, tokenizer: TextTokenizer | None, *, first: int = 0, count: int | None = None
 ) -> Shown:
-    """Decodes `count` tokens of a document (default: all), starting at token `first`; reads only these.
+    """Decodes `count` tokens of a document (default: all), from token `first` on; reads only these tokens.
 
     A negative `document` counts from the end. An image counts as one token. Without a tokenizer, texts are ids. Raises
     `IndexError` if the document does not exist.
@@ -395,7 +395,7 @@ def _span_of(pair: OpenPair, row: int, start: int, stop: int, *, slot: int, **ot
 def _tokens_in(
     pair: OpenPair, span: ShownSpan, tokenizer: TextTokenizer | None, special: Special, number: int
 ) -> list[ShownToken]:
-    """Returns the tokens of a span, decoded together with up to `_CONTEXT` tokens before and after them."""
+    """Returns the tokens of a span, decoded together with up to `_CONTEXT` tokens before and after the span."""
     if pair.is_image(span.row):
         item = pair.data[span.row][0]
         try:
@@ -416,7 +416,7 @@ def shown_sample(
     pairs: OpenPairs | None = None,
     run: Run | None = None,
 ) -> Shown:
-    """Decodes the sample at a position, including the token after the last input, which is its last label.
+    """Decodes the sample at a position: its inputs, and the token after the last input, which is the last label.
 
     Args:
         dataset: the dataset of a run, a blend, or a dataset whose samples have `tokens`, `labels` and `loss_mask`.
@@ -483,7 +483,7 @@ def _spans(table: SpanTable, pairs: OpenPairs) -> tuple[list[ShownSpan], list[Op
 def _ids_and_notes(
     sample: Mapping[str, Any], spans: Sequence[ShownSpan], opened: Sequence[OpenPair]
 ) -> tuple[list[int], tuple[str, ...]]:
-    """Returns the ids that a model reads and the last label, and notes that say how these ids differ from the data."""
+    """Returns ids (those that a model reads, then the last label), and notes on how the ids differ from the data."""
     ids, labels = (np.asarray(sample[name]).tolist() for name in ("tokens", "labels"))
     if any(span.slot + span.stop - span.start > len(ids) for span in spans):
         ids.append(labels[-1])
@@ -577,7 +577,7 @@ def _pieces(shown: Shown, look: Look) -> Iterator[Sequence[Piece]]:
 
 
 def _section_pieces(runs: Iterable[TokenRun], look: Look, mark: str) -> Generator[Sequence[Piece], None, str]:
-    """Yields the pieces of each line; without color, adds a mark if part or loss change. Takes and returns the mark."""
+    """Yields the pieces of each line; without color, prints each change of `mark` (part and loss). Returns the mark."""
     units = [unit for run in runs for unit in ([run] if run[0].kind in PADDING else zip(run, strict=True))]
     most = len(units) if look.most_tokens is None else look.most_tokens
     if num_hidden := max(len(units) - most, 0):

@@ -1,7 +1,7 @@
 """Searches texts in all documents of a run, and reads records of input files again.
 
 A search reads a few million tokens at a time, so memory is bounded. The first and last tokens of a text depend on the
-text around it. So a search compares only the ids in its middle (`StableIds`), and decodes each match to confirm it.
+text around it. So a search compares only ids from the middle of the text (`StableIds`), then decodes each match.
 Whole documents are found by the hashes of their texts, `PREFIX.hashes.npy`.
 """
 
@@ -69,7 +69,7 @@ def find_text(
 def _found(
     lock: RunLock, ids: Sequence[int], object_storage: ObjectStorageSettings | None
 ) -> Iterator[tuple[int, int, int, tuple[IndexedDataset, int]]]:
-    """Yields (source, document, first token in the document, (open pair, row in it)) for each match of ids."""
+    """Yields (source, document, first token in the document, (open pair, row of the pair)) for each match of ids."""
     num_found = 0
     for source, first, prefix in _pairs(lock):
         pair = IndexedDataset(prefix, object_storage=object_storage)
@@ -94,7 +94,7 @@ _CHUNK_HASHES = 1 << 22
 def find_whole_texts(
     lock: RunLock, texts: Sequence[str], *, object_storage: ObjectStorageSettings | None = None
 ) -> tuple[list[tuple[int, int]], list[str]]:
-    """Returns (source, document) of documents equal to one of the texts, and prefixes of pairs without hashes."""
+    """Returns [(source, document)] of all documents equal to a text, and the prefixes of pairs without hashes."""
     wanted = hash_documents([Texts(texts=list(dict.fromkeys(texts)))], len(set(texts)))
     found, missing, pairs = [], [], list(_pairs(lock))
     for source, first, prefix in pairs:
@@ -157,7 +157,7 @@ class StableIds:
         return cls(text=text, ids=tuple(alone[first:last]), before=num_before + 1, behind=num_behind + 1)
 
     def place_in(self, pair: IndexedDataset, row: int, start: int, tokenizer: Any) -> tuple[int, int] | None:
-        """Returns (begin, end), the shortest token range around `start` that contains the text; None if none does."""
+        """Returns (begin, end) of the shortest token range around `start` that contains the text, or None."""
         first = max(0, start - self.before)
         last = min(int(pair.sequence_lengths[row]), start + len(self.ids) + self.behind)
         tokens = pair.get(row, offset=first, length=last - first)
@@ -179,7 +179,7 @@ class StableIds:
 def places_of_ids(
     pair: IndexedDataset, ids: Sequence[int], *, row: int = 0, start: int = 0, at_once: int = TOKENS_AT_ONCE
 ) -> Iterator[Spans]:
-    """Yields the matches of consecutive ids, one `Spans` per chunk read, from token `start` of sequence `row` on."""
+    """Finds consecutive `ids` from token `start` of sequence `row` on; yields the matches of each chunk read."""
     limits = np.iinfo(pair.dtype) if pair.dtype.kind in "iu" else None
     if limits is None or not limits.min <= min(ids) <= max(ids) <= limits.max:
         return  # the dtype cannot hold these ids
@@ -203,8 +203,8 @@ class Spans:
     """Token ranges of a pair: consecutive sequences, a part of one sequence, or matches in them.
 
     Attributes:
-        rows, starts, lengths: int64[num_spans]: index of the sequence, of its first token, and number of tokens.
-        next_row, next_start: where the next chunk begins: index of the sequence, and of the token in the sequence.
+        rows, starts, lengths: int64[num_spans] each: sequence, first token in the sequence, and number of tokens.
+        next_row, next_start: sequence, and token in the sequence, with which the next chunk begins.
     """
 
     rows: NDArray[np.int64]
@@ -228,7 +228,7 @@ def stretches(
 ) -> Iterator[Spans]:
     """Divides sequences of these lengths into chunks of about `at_once` tokens, from token `start` of `row` on.
 
-    A longer sequence is cut into parts; each part repeats the last `overlap` tokens of the part before.
+    A sequence of more tokens is cut into parts; each part repeats the last `overlap` tokens of the previous part.
     """
     size = at_once + overlap
     while row < len(lengths):
@@ -257,7 +257,7 @@ _TEXT_FORMATS = {"line": "text-lines", "file": "text-files"}
 
 
 def input_problem(file: OriginFile) -> str | None:
-    """Says that an input file is missing, was standard input, or has changed since tokenization; None otherwise."""
+    """Returns why an input file cannot be read again: it is missing, was standard input, or has changed; else None."""
     if file.path == STDIN:
         return "the input came from standard input and cannot be read again"
     try:
@@ -287,7 +287,7 @@ def read_records(file: OriginFile, numbers: Iterable[int]) -> dict[int, str]:
 
 
 def span_tokens(table: SpanTable, *, object_storage: ObjectStorageSettings | None = None) -> list[NDArray[Any]]:
-    """Reads the tokens of each span, dtype[length] in the dtype of its pair; an empty array if it is denied."""
+    """Reads the tokens of each span, in the dtype of its pair; the array of a denied span is empty."""
     found: list[NDArray[Any]] = [np.empty(0, dtype=np.int64)] * len(table)
     pairs, rows = table.pairs()
     for pair in np.unique(pairs[~table.denied]).tolist():
