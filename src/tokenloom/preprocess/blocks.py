@@ -1,8 +1,8 @@
 """Tokenizes blocks of records into arrays, in worker threads.
 
-A tokenizer library receives many texts per call, so its error does not tell which text is bad. After an error the
-records are bisected until the bad one is alone; this costs nothing while no record is bad. `nupunkt` splits sentences
-in pure Python at 10 to 20 MB/s: threads do not make it faster, processes do.
+A tokenizer library receives many texts per call, so an error does not tell which text is bad. After an error the
+records are bisected until the bad record is alone; this costs nothing while no record is bad. `nupunkt` splits
+sentences in pure Python at 10 to 20 MB/s: more processes make it faster, more threads do not.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Work = Callable[[Sequence[Block]], "TokenizedBlock"]
 
 
 def bisect_failures(work: Work, bundle: Sequence[Block]) -> list[TokenizedBlock]:
-    """Tokenizes blocks; if the tokenizer fails, bisects the blocks until each bad record is a result of its own."""
+    """Tokenizes blocks; if the tokenizer fails, bisects the blocks until each bad record has a result of its own."""
     try:
         return [work(bundle)]
     except RefusedTextError as error:
@@ -108,7 +108,7 @@ class DocumentTokens:
 
     @classmethod
     def of(cls, tokenizer: TextTokenizer, *, prepend_bos: bool = False, append_eod: bool = False) -> Self:
-        """Returns the requested ids of a tokenizer; raises `MissingTokenError` if the tokenizer lacks one."""
+        """Returns the requested ids of a tokenizer; raises `MissingTokenError` if the tokenizer lacks any."""
         return cls(bos=tokenizer.bos if prepend_bos else None, eod=tokenizer.eod if append_eod else None)
 
     def add(
@@ -201,7 +201,7 @@ class SentenceSplitter:
         return partial(SentenceSplitter, keep_newlines=self.keep_newlines), ()
 
     def split(self, text: str) -> list[str]:
-        """Returns the sentences of a text. White space alone is a sentence with `keep_newlines`, else no sentence."""
+        """Returns the sentences of a text; a text of white space has one sentence with `keep_newlines`, else none."""
         spans = list(self._model.span_tokenize(_without_long_words(text)))
         if not self.keep_newlines:
             return [sentence for start, stop in spans if (sentence := text[start:stop].strip())]
@@ -267,7 +267,7 @@ class TokenizedBlock(RecordCounts):
 def convert_records(
     bundle: Sequence[Block], convert: Callable[[Any], Result]
 ) -> tuple[list[Result], list[BadLine], SkippedRecords]:
-    """Calls `convert` with the value of each record; returns its results, the bad records, and the skipped indices.
+    """Converts the value of each record; returns the results of `convert`, the bad records, and the skipped indices.
 
     `convert` raises `UnusableLineError` or `InputError` for a bad record. Blank and bad records are skipped; their
     indices, int64[num_skipped], count the records of the bundle from 0.

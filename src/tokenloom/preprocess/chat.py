@@ -1,4 +1,4 @@
-"""Tokenizes conversations into a `.bin`/`.idx` pair with a roles column; datasets pack them to any length later."""
+"""Tokenizes conversations into a pair with a roles column; datasets later pack the conversations to any length."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class SpanEncoder:
     """A thread-safe encoder of texts that consist of parts, for `num_workers` threads.
 
     A text is encoded as a whole; a token belongs to the part in which it ends. The fast engine returns no offsets, but
-    the tokens of a byte-level tokenizer spell the bytes of the text, so the sums of their byte lengths are the offsets.
-    If these sums do not agree with the lengths of the texts (because the tokenizer normalizes), `tokenizers` encodes
-    the texts again and returns offsets.
+    the tokens of a byte-level tokenizer spell the bytes of the text, so the cumulative byte lengths of the tokens are
+    the offsets. If the byte lengths do not add up to the length of a text (because the tokenizer normalizes), the
+    library `tokenizers` encodes all texts again and returns offsets.
     """
 
     def __init__(self, tokenizer: HuggingFaceTokenizer, choice: EngineChoice, *, num_workers: int) -> None:
@@ -165,7 +165,7 @@ class ConversationTokenizer:
         )
 
     def _column(self, documents: Sequence[Sequence[Sequence[Part]]], *, number: int) -> tuple[Column, int]:
-        """Returns the tokens and roles of documents, and the number of tokens in answers or plain text."""
+        """Returns the tokens and roles of documents as a column, and the number of tokens in answers or plain text."""
         sequences = [[part.text for part in parts] for document in documents for parts in document]
         encoded = self._encoder.encode(sequences, number=number)
         tokens, lengths, part_stops = encoded.tokens, encoded.lengths, encoded.part_stops
@@ -259,9 +259,9 @@ def preprocess_chat(
 
     A line of JSON or a row of a table becomes a document; each of its conversations becomes a sequence. The template
     renders a conversation, and the rendered text is tokenized as a whole; a token belongs to the part of the text in
-    which it ends. An end-of-document token is appended unless the last token is one; it belongs to the last part. Runs
-    as a resumable job, like `preprocess_corpus`. Memory: about 170 MB per process with two threads, plus 20 bytes per
-    conversation and 5 bytes per part of a conversation.
+    which it ends. Each sequence ends with one end-of-document token, which belongs to the last part: if the text does
+    not give this token, it is appended. Runs as a resumable job, like `preprocess_corpus`. Memory: about 170 MB per
+    process with two threads, plus 20 bytes per conversation and 5 bytes per part of a conversation.
 
     Args:
         input_path: JSON lines (optionally compressed: `.gz`, `.zst`, `.bz2`, `.xz`), Parquet or Arrow.
@@ -303,7 +303,7 @@ def preprocess_chat(
 def _inspect_first_block(
     first: Block | None, tokenizer: HuggingFaceTokenizer, settings: ChatSettings, *, path: str
 ) -> tuple[Schema, TemplateSource | None, list[str]]:
-    """Returns the schema, the template, and the texts of the first block that are rendered within the time limit."""
+    """Returns the schema, the template, and the texts rendered from the first block within the time limit."""
     texts: list[str] = []
     seconds = settings.record_timeout_seconds
     with WorkerThreads(1) as threads:  # `orjson` crashes if an interrupt arrives while it starts

@@ -1,9 +1,9 @@
 """Renders conversations as texts, cut at the start and the end of each answer.
 
 A template is the tokenizer's own Jinja template, a file, or the built-in `chatml`. Answers are located by the
-`{% generation %}` markers of the template, or by rendering turn by turn: the text before an assistant turn (with the
-generation prompt) and the text through its end must both be prefixes of the whole text. A template that breaks this,
-for example by dropping reasoning from earlier turns, is an error.
+`{% generation %}` markers of the template, or by rendering turn by turn: the turns before an assistant turn (with the
+generation prompt) and the turns up to and including it must both render as prefixes of the whole text. A template that
+breaks this rule, for example by dropping reasoning from earlier turns, is an error.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateSource:
-    """A chat template in Jinja, or `chatml`; `special_tokens` is {variable, such as "bos_token": text of the token}."""
+    """A chat template in Jinja, or `chatml`; `special_tokens` maps variables ("bos_token") to the texts of tokens."""
 
     name: str
     source: str
@@ -52,7 +52,7 @@ class TemplateSource:
 def find_chat_template(tokenizer: HuggingFaceTokenizer, template: str | None = None) -> TemplateSource:
     """Returns the source of a chat template: the built-in `chatml`, a Jinja file at a path, or the tokenizer's own.
 
-    The tokenizer's own template is `chat_template.jinja` beside it, or `chat_template` in `tokenizer_config.json`.
+    The tokenizer's own template is `chat_template.jinja` in its folder, or `chat_template` in `tokenizer_config.json`.
     """
     if template == BUILT_IN:
         return TemplateSource(name=BUILT_IN, source=BUILT_IN)
@@ -69,7 +69,7 @@ def find_chat_template(tokenizer: HuggingFaceTokenizer, template: str | None = N
 
 
 def _chosen(entry: Any) -> str | None:
-    """Returns the template from the value of `chat_template`; if that is a list, the template named `default`."""
+    """Returns the template from the value of `chat_template`; from a list, the template named `default`."""
     if isinstance(entry, list):
         named = {item.get("name"): item.get("template") for item in entry if isinstance(item, dict)}
         entry = named.get("default")

@@ -161,8 +161,8 @@ def preprocess_corpus(
     share the folder divide the shards among them. Documents keep their order. The bytes do not depend on the number of
     processes and threads, `shard_bytes`, `block_bytes`, the engine or the runner.
 
-    Memory: about 120 MB per process and 60 MB per thread, more for text in which nearly all words are new, and up to
-    250 times the longest record (see `max_record_bytes`). It does not depend on the size of the input.
+    Memory: about 120 MB per process and 60 MB per thread, and more if nearly all words of a text are new; a long record
+    (see `max_record_bytes`) takes up to 250 times its size. Memory does not depend on the size of the input.
 
     Args:
         inputs: files, folders, globs, addresses, `@list` or `-`; see `find_inputs`.
@@ -175,7 +175,7 @@ def preprocess_corpus(
         runner: runs the shards elsewhere, such as `RayRunner`.
         work_folder: folder for the parts instead of `PREFIX.job`.
         restart: discard the finished shards of an unfinished earlier call.
-        overwrite: replace existing datasets of other jobs; these stay intact until the new ones are complete.
+        overwrite: replace existing datasets of other jobs; the old datasets stay intact until the job is complete.
         progress: called often, from the calling thread.
 
     Raises:

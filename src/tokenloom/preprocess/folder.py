@@ -11,10 +11,10 @@ Files in `PREFIX.job`:
     assembly.lock       lock of the process that assembles the parts into datasets; contents as KEY.lock
 
 Locks are `flock` locks and end with their process. If a filesystem does not share locks between machines, two machines
-may tokenize the same shard; both write the same bytes, and files appear atomically.
+may tokenize the same shard: both machines write the same bytes, and files appear atomically.
 
 The folder is renamed before it is removed, so no process can join a half-removed folder. If the removing process is
-killed, the next run removes the rest.
+killed, the next call removes the rest.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class FolderGoneError(Exception):
 class Silence:
     """A timer that measures how long the value of a heartbeat has not changed.
 
-    It adds at most `most_seconds` per call, so that the time during which this process was stopped does not count.
+    Each call of `seconds` adds at most `most_seconds`, so that time during which this process was stopped is ignored.
     """
 
     def __init__(self, most_seconds: float) -> None:
@@ -100,9 +100,9 @@ class JobFolder:
     def joined(self, *, makes: bool = True) -> Iterator[None]:
         """Makes this process a member of the job during the `with` block.
 
-        Removes the folder afterwards if it has no other member, no finished shard and no journal. Creates a missing
-        folder if `makes`, else raises `FolderGoneError`. Raises `ConfigError` if the folder belongs to an unfinished
-        job with other settings or inputs.
+        At the end removes the folder if no other process is a member and no shard has a report or a journal. If the
+        folder is missing, creates it with `makes`, else raises `FolderGoneError`. Raises `ConfigError` if the folder
+        belongs to an unfinished job with other settings or inputs.
         """
         try:
             with self._membership(makes=makes):
@@ -132,7 +132,7 @@ class JobFolder:
         raise FolderGoneError
 
     def _take_over(self) -> None:
-        """Writes `job.json`, if there is no other member; raises `ConfigError` for finished shards of another job.
+        """Writes `job.json`; for the only member. Raises `ConfigError` if finished shards here belong to another job.
 
         If only some inputs changed, finished shards of the other inputs stay usable: a shard's key hashes its inputs.
         """
@@ -190,7 +190,7 @@ class JobFolder:
             self.remove()
 
     def remove(self) -> None:
-        """Removes the folder, except foreign files; other processes that wait for its locks raise `FolderGoneError`."""
+        """Removes the job's files, then the empty folder; processes waiting for a lock in it get `FolderGoneError`."""
         remove_own(self._removed_path)
         path = self.path
         with suppress(OSError):  # another file may have that name
@@ -231,16 +231,16 @@ class JobFolder:
             os.unlink(path)
 
     def has_journals(self) -> bool:
-        """Returns whether a `ShardJournal` exists: a process is working on a shard, or crashed or hung while it did."""
+        """Returns whether a `ShardJournal` exists: a process is working on a shard, or crashed or hung in a shard."""
         return any(os.path.exists(journal_path(self.part_prefix(shard))) for shard in self._job.shards)
 
     @contextmanager
     def claimed(self, shard: Any, *, wait: bool) -> Iterator[bool]:
-        """Locks a shard for the duration of the `with` block; yields False if it is done or locked by another process.
+        """Locks a shard during the `with` block; yields False if the shard is done or locked by another process.
 
         With `wait`, waits until the owner of the lock is done, dead, or silent for `worker_timeout_seconds`: an owner
-        touches its lock file regularly. After a silent (frozen) owner, the shard may be done twice; both processes
-        write the same bytes, and files appear atomically. Raises `FolderGoneError` if the job was finished meanwhile.
+        touches its lock file regularly. A silent (frozen) owner may wake up and do the shard a second time: both
+        processes write the same bytes, and files appear atomically. Raises `FolderGoneError` if the job was finished.
         """
         name = f"{shard.key}.lock"
         path = os.path.join(self.path, name)
@@ -270,8 +270,8 @@ class JobFolder:
     def lock(self, name: str, *, wait: bool = True, pending: Sequence[str] = ()) -> Iterator[int | None]:
         """Acquires a lock during the `with` block; yields the file descriptor, None if another process has the lock.
 
-        `pending` are path prefixes of the files that owners of this lock write: if the previous owner ran on this
-        machine, its temporary files are removed. Raises `FolderGoneError` if another process finished the job.
+        `pending` are path prefixes of the files that owners of this lock write: the temporary files of a previous
+        owner on this machine are removed. Raises `FolderGoneError` if another process finished the job.
         """
         path = os.path.join(self.path, name)
         with _open_lock(path) as descriptor:

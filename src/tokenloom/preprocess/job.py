@@ -53,7 +53,7 @@ class DatasetSummary:
         split: name of the split; None without splits.
         prefix: path prefix of the `.bin`/`.idx` pair.
         num_documents, num_empty: number of documents, and number of documents without tokens.
-        num_sequences, num_tokens, num_bytes: number of sequences, tokens, and bytes of the `.bin` file.
+        num_sequences, num_tokens, num_bytes: number of sequences, of tokens, and of bytes in the `.bin` file.
     """
 
     key: str
@@ -73,7 +73,7 @@ class CorpusSummary:
     Attributes:
         datasets: one summary per output, key and split.
         num_files, num_ignored: number of input files, and number of other files in the input folders.
-        num_shards, num_shards_reused: number of shards, and how many of them were done before this call.
+        num_shards, num_shards_reused: number of shards, and number of shards done before this call.
         was_complete: True if the job was finished before this call.
         num_documents: number of good records; each became one document per key, or was dropped as a duplicate.
         num_duplicates: number of documents dropped because an earlier document has the same texts.
@@ -113,7 +113,7 @@ class CorpusSummary:
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens in all datasets; each byte of an image counts as one."""
+        """Number of tokens in all datasets; each byte of an image counts as a token."""
         return sum(dataset.num_tokens for dataset in self.datasets)
 
 
@@ -184,7 +184,7 @@ def run_job(
 
 
 def _folder_path(plan: JobPlan, work_folder: str | os.PathLike[str] | None) -> str:
-    """Returns the path of the job folder: in `work_folder`, else beside the outputs, or local for remote outputs."""
+    """Returns the path of the job folder: in `work_folder`, else beside local outputs, else in a scratch folder."""
     name = f"{os.path.basename(plan.prefix) or 'corpus'}.job"
     if work_folder is not None:  # jobs of other prefixes may use the same folder
         return os.path.join(os.fspath(work_folder), f"{short_hash(canonical_path(plan.prefix))[:8]}-{name}")
@@ -335,7 +335,7 @@ class _Part:
         return self.report.num_documents if mask is None else int(np.count_nonzero(mask))
 
     def chosen(self, split: int | None) -> Mask | None:
-        """Returns the mask of documents to keep in a split, bool[num_documents]; None if it keeps all of them."""
+        """Returns a mask of the documents to keep in a split, bool[num_documents]; None to keep all documents."""
         if split is None or self.splits is None:
             return self.kept
         in_split: Mask = self.splits == split
@@ -471,7 +471,7 @@ def _origin_files(plan: JobPlan, output: PlannedOutput, parts: Sequence[_Part]) 
 
 
 def _runs_of(part: _Part, numbers: Mapping[str, int]) -> Runs:
-    """Returns the origins of a part's documents as runs of records; `numbers` maps file paths to file indices."""
+    """Returns the origins of a part's documents as ranges of records; `numbers` maps file paths to file indices."""
     has_skipped = RECORDS in part.report.arrays
     skipped = part_array(part.prefix, RECORDS, np.int64) if has_skipped else np.empty(0, dtype=np.int64)
     found = [np.empty(0, dtype=RUNS)]

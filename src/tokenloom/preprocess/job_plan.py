@@ -41,7 +41,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedDataset:
-    """A dataset to write: the texts of one key in one split; `column` and `split_number` are their indices."""
+    """A dataset to write: the texts of one key in one split, whose indices are `column` and `split_number`."""
 
     prefix: str
     key: str = ""
@@ -107,7 +107,7 @@ class Recipe(ABC):
         has_roles: whether each pair has a roles column.
         hashes_documents: whether to hash the documents for `select`.
         threads_per_process: number of processors per process, unless the user chooses the number of processes.
-        unit: noun for a record ("pair"); None for that of the input format.
+        unit: noun for a record ("pair"); None for the noun of the input format.
         keys: keys of the texts in a record; only these columns are read. None for all columns.
         documents, expected: plural name of the documents, and a description of valid input, for messages.
     """
@@ -140,7 +140,7 @@ class Recipe(ABC):
     def outputs(
         self, prefix: str, files: Sequence[InputFile]
     ) -> Iterator[tuple[str, Sequence[InputFile], tuple[PlannedDataset, ...]]]:
-        """Yields prefix, files and datasets of each output; datasets are ordered by split, then by key."""
+        """Yields (prefix, files, datasets) of each output; datasets are ordered by split, then by key."""
         yield prefix, files, (PlannedDataset(prefix=prefix),)
 
     def cut(self, files: Sequence[InputFile]) -> Iterable[tuple[InputSlice, ...]]:
@@ -158,9 +158,9 @@ class Recipe(ABC):
     def select(
         self, hashes: Sequence[DocumentHashes]
     ) -> tuple[Sequence[Mask | None], Sequence[NDArray[np.int8] | None]]:
-        """Selects documents by `hashes`, one array per part; returns (masks, split indices), one array each per part.
+        """Selects documents by `hashes`, one array per part; returns (masks, split indices), one element each per part.
 
-        A mask is True for the documents to keep; None keeps all. The split indices are None without splits.
+        A mask is True for documents to keep, None to keep all. Split indices are None if the job has no splits.
         """
         raise NotImplementedError
 

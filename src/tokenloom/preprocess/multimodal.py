@@ -58,7 +58,7 @@ _PAIRS_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairBlock(Block):
-    """An image-text pair: the files of a folder that have the same stem. Pairs are numbered from 1 in stem order."""
+    """An image-text pair: all files of a folder with a common stem. Pairs are numbered from 1 in the order of stems."""
 
     unit: ClassVar[str] = "pair"
 
@@ -66,7 +66,7 @@ class PairBlock(Block):
     names: tuple[str, ...]
 
     def records(self) -> Iterator[NumberedRecord]:
-        """Yields one record: the paths of the text and the image, or an error unless there is one of each."""
+        """Yields one record: the paths of the text and the image, or an error unless there is exactly one of each."""
         texts = [name for name in self.names if PurePath(name).suffix == _TEXT_SUFFIX]
         images = [name for name in self.names if PurePath(name).suffix != _TEXT_SUFFIX]
         if len(texts) == len(images) == 1:
@@ -78,7 +78,7 @@ class PairBlock(Block):
 
 
 def _read(path: str, what: str, check_size: Callable[[int], None]) -> bytes:
-    """Returns the content of a regular file; `check_size(num_bytes)` may raise; errors call the file `what`."""
+    """Returns the content of a regular file, after `check_size(num_bytes)`; error messages call the file `what`."""
     try:
         with open(path, "rb", opener=lambda name, _flags: open_regular(name)) as stream:
             num_bytes = os.fstat(stream.fileno()).st_size
@@ -240,7 +240,7 @@ class ImageRecipe(Recipe):
         return checked_text(text, repr(keys[0])), os.path.join(os.path.dirname(self.file.path), path)
 
     def _pair(self, value: Any, numbers: Counter[str]) -> tuple[str, NDArray[np.int32], NDArray[np.int32]]:
-        """Returns the text, its tokens and the image as int32 of a record; adds the record to the counts `numbers`."""
+        """Returns text, tokens of the text, and image bytes of a record; adds the record to the counts `numbers`."""
         text, image_path = self._text_and_path(value)
         pad_length = self.settings.pad_length
         item = image_to_item(image := _read(image_path, "image", check_image_size))
@@ -284,12 +284,12 @@ def preprocess_multimodal(
 
     A document consists of the tokens of the text (mode 0) and the bytes of the undecoded image file as int32 (mode 1);
     see `image_to_item`. Runs as a resumable job, like `preprocess_corpus`. Do not modify images during the job. A
-    repeated call does not notice changed images whose paths are in records: pass `restart=True` after you change them.
-    Memory: 8 × (`num_workers` + 2) images per process.
+    repeated call does not notice that an image whose path is in a record has changed: pass `restart=True` after the
+    change. Memory: 8 × (`num_workers` + 2) images per process.
 
-    The input is JSON lines or a table, where each record has a text and an image path relative to the file's folder; or
-    a folder that has a text and an image with equal stems for each pair, such as `cat.txt` and `cat.jpg`. Pairs of a
-    folder are sorted by stem. For the other arguments and the errors see `preprocess_corpus`.
+    The input is a file or a folder. Each record of a file (JSON lines or a table) has a text and an image path relative
+    to the file's folder. A folder has two files with the same stem per pair, such as `cat.txt` and `cat.jpg`; the pairs
+    are sorted by stem. For the other arguments and the errors see `preprocess_corpus`.
     """
     settings = settings or MultimodalSettings()
     path = admit(os.fspath(input_path))
@@ -311,8 +311,8 @@ def write_image_records(
 ) -> int:
     """Writes a copy of JSON lines with an image path under `image_key` in each record; returns the number of records.
 
-    Record n gets the nth image of the folder in the order of names. Blank lines and hidden files are skipped. The
-    reference's tool uses the order in which the filesystem lists the folder, which may differ between machines.
+    The first record gets the image with the first name, and so on. Blank lines and hidden files are skipped. (The
+    reference's tool takes images in the order in which the filesystem lists them; machines may list them differently.)
     """
     folder = os.path.abspath(images_folder)
     with storage_errors("open", images_folder):

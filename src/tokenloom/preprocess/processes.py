@@ -218,8 +218,8 @@ def local_runner(
 ) -> Runner:
     """Returns a runner that runs shards in this process, or in several processes of this machine.
 
-    By default, there is one process per `num_workers` processors (per `threads_per_process` if that is None), up to
-    `most_processes`; and `num_workers`, the number of threads per process, is an equal share of all processors.
+    By default, `num_processes` is processors / (`num_workers` or `threads_per_process`), at most `most_processes`.
+    By default, `num_workers`, the number of threads per process, is processors / processes.
     """
     for name, number in (("num_processes", num_processes), ("num_workers", num_workers)):
         if number is not None:

@@ -88,7 +88,7 @@ _WORKERS: dict[str, tuple[ShardedJob, RunShard, ExitStack]] = {}
 def _do_shard(
     shared: list[Any], fingerprint: str, path: str, number: int, num_workers: int, queries: dict[str, str]
 ) -> Any:
-    """Runs a shard in a Ray task; returns its report, or a tokenloom error, since Ray would wrap raised errors."""
+    """Runs a shard in a Ray task; returns its report. A tokenloom error is returned, not raised: Ray would wrap it."""
     try:
         remember(queries)
         if fingerprint not in _WORKERS:

@@ -36,7 +36,7 @@ Conversation = list[Message]
 
 
 def detect_schema(columns: Iterable[str]) -> Schema:
-    """Returns the schema that fits the columns; if several fit, the first of messages, sharegpt, alpaca and text.
+    """Returns the schema that fits the columns: messages, else sharegpt, else alpaca, else text.
 
     Example:
         >>> detect_schema(["instruction", "context", "response", "category"])
@@ -84,7 +84,7 @@ def read_record(record: Any, schema: Schema) -> list[Conversation] | str:
 
 
 def _check(messages: list[Message], first: int) -> None:
-    """Rejects a conversation with no assistant turn, or with one before any user turn; `first` is for messages."""
+    """Rejects a conversation without an assistant turn, or with no user turn before it; `first` numbers turn 0."""
     roles = [message["role"] for message in messages]
     if roles[0] == "assistant" or (roles[0] in _OPENING and roles[1:2] == ["assistant"]):
         refuse_record(f"message {first + roles.index('assistant')}: no user turn before the assistant turn")
@@ -145,7 +145,7 @@ def _content(content: Any, where: str, *, may_be_null: bool) -> str | None:
 
 
 def _text(record: Mapping[str, Any], columns: tuple[str, ...], *, required: bool = True) -> str:
-    """Returns the first nonempty text among `columns`, else ""; if `required`, rejects a record with none of them."""
+    """Returns the first nonempty text among `columns`, else ""; if `required`, rejects a record that lacks a text."""
     present = [column for column in columns if record.get(column) not in (None, "")]
     if not present:
         if required and not any(record.get(column) == "" for column in columns):

@@ -67,13 +67,13 @@ def hash_of_text(text: str | bytes) -> DocumentHashes:
 
 
 def split_of(hashes: DocumentHashes, *, seed: int, shares: Sequence[float]) -> NDArray[np.int8]:
-    """Returns the split index of each document, int8[num_documents]; depends only on its hash, the seed and the shares.
+    """Returns the split index of each document, int8[num_documents], from the document's hash, the seed and the shares.
 
     The hash and the seed determine a number u in [0, 2⁶⁴). Split i receives the documents with
-    floor(c[i] × 2⁶⁴) <= u < floor(c[i + 1] × 2⁶⁴), where c[i] is the exact sum of the shares before i divided by the
-    sum of all shares. So a document falls into split i with probability p = share i, to within 2⁻⁶⁴; a share of 0 gets
-    no document, and equal documents fall into the same split. A split of n documents in total gets n × p of them, with
-    a standard deviation of sqrt(n × p × (1 - p)).
+    floor(c[i] × 2⁶⁴) <= u < floor(c[i + 1] × 2⁶⁴), where c[i] is the exact sum of shares 0 to i - 1, divided by the sum
+    of all shares. So a document falls into split i with probability p = share i / (sum of all shares), to within 2⁻⁶⁴.
+    A split with share 0 gets no document. Equal documents fall into the same split. Of n different documents, split i
+    gets n × p on average, with a standard deviation of sqrt(n × p × (1 - p)).
 
     Args:
         hashes: uint64[num_documents, 2], from PREFIX.hashes.npy or `hash_of_text`.
@@ -125,12 +125,12 @@ def first_occurrences(
 ) -> list[NDArray[np.bool_]]:
     """Returns a mask bool[num_documents] per shard: True unless an earlier document has the same hash.
 
-    Makes several passes over the hashes if memory is limited; each pass handles the hashes with certain leading bits.
+    If memory is limited, reads all hashes several times, and each time compares those with certain leading bits.
     Copies of a document need no extra memory.
 
     Args:
         hash_arrays: uint64[num_documents, 2] per shard, in the order of the corpus; memory-mapped files are allowed.
-        memory_bytes: limit for the hashes of one pass, in bytes; excludes the result and a block of a million hashes.
+        memory_bytes: limit for the hashes handled at a time; excludes the result and a block of a million hashes.
 
     Raises:
         ConfigError: an array has a wrong shape or dtype, or `memory_bytes` is too small.
@@ -180,7 +180,7 @@ def _mark_pass(
 
 
 def _is_first(rows: DocumentHashes) -> NDArray[np.bool_]:
-    """Returns for each row whether all earlier rows differ, bool[num_rows]."""
+    """Returns for each row whether all earlier rows differ from it, bool[num_rows]."""
     order = np.lexsort((rows[:, 1], rows[:, 0]))  # stable: equal rows keep their order
     ordered = rows[order]
     first = np.ones(len(rows), dtype=np.bool_)

@@ -109,15 +109,15 @@ class CorpusSettings(JobSettings):
     Attributes:
         keys: keys or columns of the texts in each record; `meta.text` is the key `text` in the object `meta`. Plain
             text files have the key `text`.
-        input_format: format of all inputs (default: detect it for each file by its name); text-files also reads files
-            with unknown suffixes in folders.
+        input_format: format of all inputs (default: detect the format of each file by its name); text-files also reads
+            the files of a folder that have unknown suffixes.
         append_eod: append the tokenizer's end-of-document token to each nonempty document.
         prepend_bos: prepend the tokenizer's beginning-of-document token to each nonempty document.
         template_tokens: add the special tokens of the tokenizer's template (such as "[CLS]" and "[SEP]") to each text,
             even if it is empty, inside the tokens of `prepend_bos` and `append_eod`.
         split_sentences: write one sequence per sentence, to PREFIX_KEY_sentence.
         keep_newlines: keep the white space after each sentence.
-        drop_duplicates: keep only the first document of those with equal texts.
+        drop_duplicates: keep only the first of all documents with equal texts.
         shares: share of documents per split, assigned by a hash of the texts; empty for no splits.
         split_seed: seed for assigning documents to splits.
         engine: library that encodes texts; auto: gigatoken if it gives equal ids, else the tokenizer's own library.
@@ -170,7 +170,7 @@ class CorpusSettings(JobSettings):
         """Returns the settings that decide the bytes of a shard, as JSON values.
 
         Bad-record budget, origins and memory limits do not change bytes. `engine` is included although all engines
-        give equal ids, since users set it when they distrust one.
+        give equal ids, because users who distrust an engine set it.
         """
         return {
             "keys": list(self.keys),
@@ -209,7 +209,7 @@ class ChatSettings(JobSettings):
     Attributes:
         chat_template: chatml (built in) or the path of a Jinja file (default: the tokenizer's own template); ignored
             for the schema `text`.
-        schema: schema of the records (default: detect it by their columns).
+        schema: schema of the records (default: detect the schema by the columns).
         engine: library that encodes texts; auto: gigatoken if it gives equal ids, else the tokenizer's own library.
     """
 
@@ -227,10 +227,10 @@ class MultimodalSettings(JobSettings):
         text_key: key of the text in a record.
         image_key: key of the image path in a record; paths are relative to the folder of the input file.
         append_eod: append the tokenizer's end-of-document token to each nonempty text.
-        pad_length: truncate or pad each nonempty text to this many tokens, with the end-of-document token; needs
+        pad_length: truncate each nonempty text to this many tokens, or pad the text with end-of-document tokens; needs
             `append_eod`.
-        shard_bytes: bytes of the input file per shard, which do not include the images that records refer to. A shard
-            of a folder has up to 256 times as many bytes, of texts and images.
+        shard_bytes: bytes of the input file per shard, not counting the images that its records name. If the input is a
+            folder, a shard has texts and images of up to 256 × `shard_bytes` together.
     """
 
     shard_bytes: Bytes = 1 << 20

@@ -1,14 +1,14 @@
 """Tokenizes a shard into part files: threads tokenize blocks, the main thread writes the results in order.
 
-Up to about eight threads scale: most of the time is spent in native code that releases the GIL, and threads share
-memory, so blocks are never copied between processes. To use more processors, run several processes: each takes shards.
+Speed grows up to about eight threads: most time is spent in native code that releases the GIL, and threads share
+memory, so blocks are never copied between processes. To use more processors, run several processes, with a shard each.
 
 A text can crash a process: native code may overflow its stack or abort. So `KEY.journal` exists while a process works
 on a shard, and a leftover journal shows a crash. The shard is then tokenized one record at a time, and the journal
 tells which record is being tokenized. A record that crashes or hangs the process again is treated as bad from then on.
-Only the parent process decides this, and only if the child itself crashed or hung: a kill from outside does not count.
+Only the parent process declares a record bad, if the child itself crashed or hung: a kill from outside does not count.
 
-The files of a part are not fsynced: after a power loss, checksums find the damaged ones.
+The files of a part are not fsynced: after a power loss, checksums find the damaged files.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def part_pair(part_prefix: str, column: int) -> str:
 
 
 def part_array(part_prefix: str, name: str, dtype: type[np.generic]) -> NDArray[Any]:
-    """Maps the array `name` of a part: dtype[num_skipped] for `RECORDS`; else hashes, dtype[num_documents, 2]."""
+    """Maps the array `name` of a part: dtype[num_skipped] for `RECORDS`, dtype[num_documents, 2] for hashes."""
     return map_file(f"{part_prefix}.{name}").view(dtype).reshape((-1,) if name == RECORDS else (-1, 2))
 
 
@@ -268,8 +268,8 @@ class PartWriter:
 def damaged_parts(plan: JobPlan, folder: JobFolder) -> list[tuple[PlannedShard, str]]:
     """Returns the shards whose files are damaged, each with a description of the damage.
 
-    Checks the sizes of all files. Checksums are compared only for parts written before the last boot or by another
-    machine: files written since the boot are intact in the page cache or on disk.
+    Checks the sizes of all files and the checksums of arrays; checksums of a pair only if it was written before the
+    last boot or by another machine: files written since the boot are intact in the page cache or on disk.
     """
     damaged: list[tuple[PlannedShard, str]] = []
     for shard in plan.shards:
@@ -377,7 +377,7 @@ class ShardJournal:
         self.note(None)
 
     def note(self, place: Place | None) -> None:
-        """Writes to the journal which record is tokenized next; None means that no record is being tokenized."""
+        """Notes the place of the record to tokenize next; None means that no record is being tokenized."""
         self.num_noted += 1
         _write_journal(self._path, place, self._condemned)
 
@@ -407,7 +407,7 @@ class ShardJournal:
 
 
 def condemn(part_prefix: str, reason: str) -> Place | None:
-    """Marks as bad the record that a process was tokenizing when it died; returns its place, None if it is unknown."""
+    """Marks the last record of a dead process as bad; returns the place of the record, None if it is unknown."""
     found = _read_journal(path := journal_path(part_prefix))
     if (place := found.get("at")) is None:
         return None
@@ -504,7 +504,7 @@ class _Reading:
 
     @property
     def num_bytes(self) -> tuple[int, int]:
-        """(bytes read from the input files, bytes of text after decompression), so far."""
+        """The bytes read from the input files so far, and the bytes of text after decompression."""
         file_bytes, text_bytes = self._before
         if self._reader is None:
             return self._before

@@ -89,7 +89,7 @@ class ShardedJob(ABC):
         """Returns a phrase that describes the input of a shard, such as its first file."""
 
     def blame(self, part_prefix: str, reason: str) -> str | None:
-        """Marks as bad the record that a process handled when it died; returns a phrase for it, None if unknown."""
+        """Marks the last record of a dead process as bad; returns a phrase for the record, None if it is unknown."""
         return None
 
     @cached_property
@@ -103,10 +103,10 @@ class JobProgress:
     """The progress of a job.
 
     Attributes:
-        counts: counts over all shards, including shards of earlier runs. Names for a corpus: `num_file_bytes` (read
+        counts: counts over all shards, including shards of earlier calls. Names for a corpus: `num_file_bytes` (read
             from files), `num_text_bytes` (after decompression), `num_documents`, `num_tokens`, `num_rejected`.
         total: size of all inputs in bytes; 0 if unknown.
-        num_shards_done, num_shards: number of finished shards, and of all shards.
+        num_shards_done, num_shards: number of finished shards, and number of all shards.
     """
 
     counts: Counter[str]
@@ -125,7 +125,7 @@ class Book(Protocol):
 class ProgressBook:
     """Sums the progress of a job over its shards, and displays it. Not thread-safe.
 
-    Displays how much of `total` (0 if unknown) the count named `measure` has reached; `unit` is a plural noun for both.
+    Displays the count named `measure` as a part of `total` (0 if unknown); `unit` is the plural noun for both numbers.
     Calls `show` with a `JobProgress` after each update.
     """
 
@@ -181,7 +181,7 @@ class ProgressBook:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Displays the progress during the `with` block; the displayed speed ignores earlier counts."""
+        """Displays the progress during the `with` block; the displayed speed ignores counts from before the block."""
         done = {"done": self._sums[self._measure], "num_tokens": self._sums["num_tokens"]}
         with task(self._title, unit=self._unit, total=self._total or None, **done) as self._task:
             self._update_task(self._task)
@@ -199,7 +199,7 @@ class Runner(Protocol):
     """A function that runs the shards of a job."""
 
     def __call__(self, job: ShardedJob, folder: JobFolder, book: Book) -> None:
-        """Runs shards until all are done, here or by other processes; reports progress to `book`."""
+        """Runs shards until this or other processes have done all shards; reports progress to `book`."""
 
 
 def work_on_shards(
@@ -249,7 +249,7 @@ def do_and_assemble(
     assemble: Callable[[list[Any]], AssembledT],
     pending: Sequence[str],
 ) -> AssembledT:
-    """Runs all shards, redoes damaged ones, and assembles the parts; returns the result of `assemble`.
+    """Runs all shards, redoes damaged shards, and assembles the parts; returns the result of `assemble`.
 
     `damaged` returns the shards whose files are damaged, each with a description of the damage. `assemble` writes
     the output from the reports of all shards; `pending` are path prefixes of the local files that `assemble` writes.
