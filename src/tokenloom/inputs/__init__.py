@@ -56,7 +56,7 @@ class InputFile:
         path: path of a local file, an address in object storage, or `-` for standard input.
         format: format of the records, one of `FORMATS`.
         compression: compression of the whole file, one of `CODECS` or "none"; "none" for formats with internal
-            compression, and for streams, whose compression is detected when they are read.
+            compression, and for streams: reading a stream detects the compression.
         num_bytes: size of the file in bytes; 0 for a stream.
         version: decimal modification time in nanoseconds, or etag of an object; "" if unknown.
         is_stream: the file can be read only once (standard input, a pipe).
@@ -81,8 +81,8 @@ class InputSlice:
 
     Attributes:
         file: the file.
-        start, stop: the half-open range. It is a byte range in an uncompressed file of lines: a line belongs to the
-            slice in which it starts. Else it is a range of units, such as Parquet's row groups, or [0, 1), the file.
+        start, stop: the half-open range. In uncompressed files of lines, a range of bytes: a line belongs to the slice
+            in which it starts. In other files, a range of units, such as Parquet's row groups; a whole file is [0, 1).
     """
 
     file: InputFile
@@ -91,5 +91,5 @@ class InputSlice:
 
     @property
     def numbers_records_from_its_start(self) -> bool:
-        """Whether record numbers count from the start of the slice, as the number of earlier lines is unknown."""
+        """Whether record numbers count from the start of the slice, because the number of earlier lines is unknown."""
         return self.start > 0 and self.file.is_cut_by_bytes

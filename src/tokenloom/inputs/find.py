@@ -126,7 +126,7 @@ def cut_inputs(files: Sequence[InputFile], *, shard_bytes: int) -> tuple[Shard, 
     The result depends only on `shard_bytes` and on the files: their order, formats, sizes and units (such as the row
     groups of Parquet). An uncompressed file of lines is cut into the fewest equal byte ranges of at most `shard_bytes`.
     Other files are cut between units, into slices of at most `shard_bytes` of decoded data; a larger unit is one slice.
-    A shard has as many consecutive slices as fit into `shard_bytes`, in these sizes. A stream is a shard of its own.
+    A shard has as many consecutive slices as fit into `shard_bytes` by these sizes. A stream is a shard of its own.
     """
     shards: list[Shard] = []
     current: list[InputSlice] = []
@@ -175,9 +175,9 @@ class FoundInputs:
     """The input files of a corpus.
 
     Attributes:
-        files: input files in the order of the given names. Files of a folder, glob or prefix are sorted by path; files
-            of a dataset saved by `datasets` are in the order of the dataset.
-        ignored: paths of files in folders that are not input, sorted.
+        files: input files in the order of the given names. Files of a folder or glob are sorted by path; files of a
+            dataset saved by the library `datasets` are in the order of the dataset.
+        ignored: sorted paths of the files in searched folders that are no input files.
     """
 
     files: tuple[InputFile, ...]
@@ -189,9 +189,9 @@ def find_inputs(names: Sequence[str], *, input_format: str | None = None) -> Fou
 
     A name is one of: a file; a folder, searched recursively; a glob, in which `**` matches any folders; a file, folder
     or glob in object storage (`s3://bucket/key`, `s3://bucket/folder/`, `s3://bucket/folder/*.jsonl`) or on the Hugging
-    Face hub (`hf://datasets/org/name`); `@PATH`, a file that lists such names, one per line, relative to the current
-    folder; or `-`, standard input. The search skips hidden files and folders. The name of an existing file is never a
-    glob. Links in folders to files that are also read directly are skipped with a warning.
+    Face hub (`hf://datasets/org/name`); `@PATH`, a list of such names, one per line; or `-`, standard input. Relative
+    paths in a list start at the working directory. The search skips hidden files and folders. The name of an existing
+    file is never a glob. If a search finds a further path of a file (a link), only one path is kept, with a warning.
 
     Args:
         names: one or more names.
@@ -227,7 +227,7 @@ def find_inputs(names: Sequence[str], *, input_format: str | None = None) -> Fou
 
 @dataclass(slots=True, kw_only=True)
 class _Finder:
-    """Collects input paths and the versions of listed objects; `found` are the paths that the user did not name."""
+    """Collects input paths and the versions of listed objects; `found` has the paths that the user did not name."""
 
     input_format: str | None
     paths: list[str] = field(default_factory=list)
@@ -236,9 +236,9 @@ class _Finder:
     versions: dict[str, ObjectVersion] = field(default_factory=dict)
 
     def drop_aliases(self) -> None:
-        """Keeps one path per file: the path that the user named, else one that is not a link, else the first one.
+        """Keeps one path per file: the path that the user named, else the first that is no link, else the first path.
 
-        Drops other paths that a search found; raises `ConfigError` if the user named one, or if a path occurs twice.
+        Drops the file's other paths; raises `ConfigError` if the user named several, or if a path occurs twice.
         """
         aliases: dict[str, list[str]] = defaultdict(list)
         for path in self.paths:
@@ -380,7 +380,7 @@ _SPECIAL = re.compile(r"[*?\[]")
 
 
 def is_pattern(name: str) -> bool:
-    """Returns whether a name is a glob; a web address is not, since `?` starts its query."""
+    """Returns whether a name is a glob; a web address is no glob, since `?` starts the query."""
     return _SPECIAL.search(name) is not None and not name.startswith(("http://", "https://"))
 
 
@@ -397,7 +397,7 @@ def literal_folder(pattern: str) -> str:
 
 
 def matches(address: str, pattern: str) -> bool:
-    """Returns whether an address matches a glob: `**` is any folders, `*` part of a name; neither matches hidden names.
+    """Returns whether an address matches a glob; `**` means folders, `*` part of a name, both without hidden names.
 
     Example:
         >>> matches("s3://bucket/a/b/c.jsonl", "s3://bucket/**/*.jsonl"), matches("s3://bucket/a/b", "s3://bucket/*")

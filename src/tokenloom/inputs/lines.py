@@ -89,7 +89,7 @@ class LineBlock(Block):
 class LineReader(StreamReader):
     """A reader of a slice of lines that yields blocks of as many whole lines as fit into `block_bytes`.
 
-    Only `\\n` ends a line. Memory: one block, or the longest line if that is longer.
+    Only `\\n` ends a line. Memory: one block, or the longest line if this line exceeds a block.
     """
 
     def __init__(self, slice_: InputSlice, options: ReadOptions, *, block: type[LineBlock]) -> None:
@@ -140,7 +140,7 @@ class LineReader(StreamReader):
         yield from chunks
 
     def _chunks(self) -> Iterator[bytes]:
-        """Yields the bytes of the lines that start in the slice; all bytes of the file unless it is cut by bytes."""
+        """Yields the bytes of the lines that start in the slice; all bytes if the file is not cut by bytes."""
         slice_ = self._slice
         if not slice_.file.is_cut_by_bytes:
             while chunk := self._read(self.block_bytes):
@@ -180,12 +180,12 @@ class LineFormat(RecordFormat):
 
 
 def _num_newlines(data: bytes | np.ndarray[Any, Any]) -> int:
-    """Counts newlines; four times as fast as `bytes.count` in Python 3.11, and releases the GIL."""
+    """Counts newlines; four times as fast as `bytes.count` of Python 3.11, and releases the GIL."""
     return int(np.count_nonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n")))
 
 
 def count_lines_before(slice_: InputSlice) -> int:
-    """Counts the lines that start before a slice, by reading the file up to the slice. Used for error messages."""
+    """Counts the lines that start before a slice: reads the file up to the slice. Used for error messages."""
     source = open_source(slice_.file.path)
     stop = slice_.start - 1  # a newline at this byte ends the last of these lines
     if stop < 0:

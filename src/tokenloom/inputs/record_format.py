@@ -32,8 +32,8 @@ class SliceReader(ABC):
     Attributes:
         block_bytes: size of a block in bytes; a longer record is a block of its own. May be changed between blocks.
         num_bytes: size of the slice in the file, in bytes; 0 for a pipe.
-        num_text_bytes: bytes of text read so far, after decompression; for a table, size in memory of its read columns.
-        num_rows: number of records in the blocks so far, including blank and bad ones.
+        num_text_bytes: bytes of text read so far, after decompression; for a table, size in memory of the read columns.
+        num_rows: number of records in the blocks so far, including blank and bad records.
     """
 
     def __init__(self, slice_: InputSlice, options: ReadOptions) -> None:
@@ -60,7 +60,7 @@ class SliceReader(ABC):
         """Closes the file; may be called repeatedly."""
 
     def first_block(self) -> Block | None:
-        """Returns the first block with a whole record, None for an empty slice; `blocks` yields all blocks again."""
+        """Returns the first block with a whole record, None for an empty slice; `blocks` still yields all blocks."""
         head, rest = list[Block](), self._guarded()
         for block in islice(rest, _MOST_HEAD_BLOCKS):
             head.append(block)
@@ -79,7 +79,7 @@ class SliceReader(ABC):
         return self._guarded() if self._blocks is None else self._blocks
 
     def _guarded(self) -> Iterator[Block]:
-        """Yields the blocks; checks after the last one that the file did not change."""
+        """Yields the blocks; checks after the last block that the file did not change."""
         file = self._slice.file
         try:
             yield from self.read_blocks()
@@ -117,9 +117,9 @@ class RecordFormat(Protocol):
         title: name in messages ("Parquet").
         suffixes: file name suffixes in lower case, without suffixes of compressions. If several formats share a suffix,
             the user must set `input_format`.
-        takes_any_name: if `input_format` is this format, also read files with unknown suffixes in folders.
+        takes_any_name: whether a file with an unknown suffix in a folder is read if `input_format` is this format.
         magics: first bytes of files of this format, to detect it if the suffix is unknown.
-        compresses_inside: the format has its own compression, so that whole files are never compressed.
+        compresses_inside: the format compresses parts of a file; a file that is compressed as a whole is an error.
         begins_at_the_end: reading starts at the end of the file, so that pipes cannot be read.
         has_lines: each record is a line, which can be parsed without the lines before it.
     """
@@ -178,9 +178,9 @@ class RecordFormat(Protocol):
 def open_slice(
     slice_: InputSlice, *, block_bytes: int, keys: Sequence[str] | None = None, limits: ReadLimits = DEFAULT_LIMITS
 ) -> SliceReader:
-    """Opens a slice for reading; see `ReadOptions`. Raises the errors of `RecordFormat.open`.
+    """Opens a slice for reading; see `ReadOptions`. Has the errors of `RecordFormat.open` and two more:
 
-    Also raises `ConfigError` if the format does not support the keys, `InputError` if the file changed after planning.
+    `ConfigError` if the format does not support the keys, `InputError` if the file changed after planning.
     """
     file = slice_.file
     found = FORMATS[file.format]

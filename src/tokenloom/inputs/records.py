@@ -1,7 +1,7 @@
 """Parses blocks of records into texts, and gives a reason for each bad record.
 
 Readers yield unparsed blocks, which worker threads parse. Nearly all blocks contain only good records with one text per
-key; from these, the format extracts all texts at once. Other blocks are parsed record by record.
+key; the format extracts all texts of such a block at once. Other blocks are parsed record by record.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Block(ABC):
 
     @property
     def num_text_bytes(self) -> int:
-        """Size of the text in bytes; for a table, size of its columns in memory."""
+        """Size of the text in bytes; for a table, size of the columns in memory."""
         return len(self.data)
 
     def texts(self, keys: Sequence[str]) -> ParsedBlock | None:
@@ -74,15 +74,15 @@ class Block(ABC):
 
     @abstractmethod
     def records(self) -> Iterator[NumberedRecord]:
-        """Yields the parsed records of a block that is not `too_long`; call `records_of`, which takes any block."""
+        """Yields the parsed records of a block that is not `too_long`. Callers use `records_of`, for any block."""
 
     def halves(self) -> tuple[Self, Self] | None:
-        """Splits the block into two halves; returns None if it has only one record."""
+        """Splits the block into two halves; returns None if the block has only one record."""
         return None
 
 
 def documents_between(skipped: SkippedRecords, start: int, stop: int) -> NDArray[np.int64]:
-    """Returns the runs of records in [start, stop) that are not `skipped`: int64[num_runs, 2], first index and count.
+    """Splits [start, stop) into ranges without the `skipped` records: int64[num_ranges, 2] of (first record, count).
 
     Example:
         >>> documents_between(np.array([1, 2, 5]), 0, 8).tolist()
@@ -100,7 +100,7 @@ class Texts:
     """The texts of several documents for one key.
 
     Attributes:
-        texts: texts of all documents, without lone surrogates; a document may have several (sentences).
+        texts: texts of all documents, without lone surrogates; several per document if they are sentences.
         document_ends: int64[num_documents], the index of the first text after each document; None if each document has
             one text.
     """
@@ -119,7 +119,7 @@ class RecordCounts:
 
     @property
     def num_records(self) -> int:
-        """Number of all records, including blank and bad ones."""
+        """Number of all records, including blank and bad records."""
         return self.num_documents + len(self.skipped)
 
     @property
@@ -138,8 +138,8 @@ class ParsedBlock(RecordCounts):
 def parse_block(block: Block, keys: Sequence[str]) -> ParsedBlock:
     """Extracts the texts of each key from a block, and lists blank and bad records; see `value_at`. Thread-safe.
 
-    Plain text (lines or whole files) has the key `text`. It is unchanged except that the newline of a line and the byte
-    order mark of a file are dropped; a carriage return before the newline stays.
+    Plain text (lines or whole files) has the key `text`. Of this text, only the newline of a line and the byte order
+    mark of a file are dropped; a carriage return before the newline stays.
     """
     parsed = block.texts(keys)
     return parse_carefully(block, keys) if parsed is None else parsed
@@ -207,7 +207,7 @@ class BadLine:
     Attributes:
         path: path of the file.
         unit: `line`, `row` or `file`.
-        line: number of the record from 1, counted as `Block.first_record`.
+        line: number of the record, counted from 1 like `Block.first_record`.
         reason: why the record is bad.
         data: bytes of the record without the newline, or a row as JSON; only the start if the record is too long.
         error: exception class to raise if the job accepts no bad records.
@@ -236,7 +236,7 @@ def refuse_record(reason: str) -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class NumberedRecord:
-    """A parsed record with its number and bytes; `value` is an `UnusableLineError` if it cannot be parsed."""
+    """A parsed record with its number and bytes; `value` is an `UnusableLineError` if the record cannot be parsed."""
 
     number: int
     value: Any
@@ -245,7 +245,7 @@ class NumberedRecord:
 
 
 def records_of(block: Block) -> Iterator[NumberedRecord]:
-    """Yields the parsed records of a block; `value` is None for a blank record, an error for an unreadable record."""
+    """Yields the records of a block; the `value` of a blank record is None, of an unreadable record an error."""
     if block.too_long:
         yield NumberedRecord(block.first_record, too_long(block.max_record_bytes), block.data)
     else:
@@ -261,7 +261,7 @@ def bad_line(block: Block, record: NumberedRecord, reason: str) -> BadLine:
 
 
 def data_of(record: NumberedRecord) -> bytes:
-    """Returns the bytes of a record: for a row of a table, JSON, or b"" if the row is unreadable."""
+    """Returns the bytes of a record: its `data`, or JSON for a readable row of a table."""
     if record.data or record.value is None or isinstance(record.value, Exception):
         return record.data
     return json.dumps(record.value, ensure_ascii=False, default=repr).encode("utf-8", "replace")

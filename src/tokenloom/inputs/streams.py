@@ -27,9 +27,9 @@ def object_version(file: InputFile) -> ObjectVersion:
 
 
 class SliceStream:
-    """A stream of the decompressed text of a slice. A byte range begins one byte early, unless it begins at byte 0.
+    """A stream of the decompressed text of a slice. Begins one byte before a byte range, or at byte 0 of the file.
 
-    `read(size)` returns at most `size` bytes; b"" at the end of the file, which may be after the end of the slice.
+    `read(size)` returns at most `size` bytes, b"" at the end of the byte range; without a byte range, of the file.
     """
 
     def __init__(self, slice_: InputSlice, *, max_window_bytes: int) -> None:

@@ -86,7 +86,7 @@ class TableReader(SliceReader):
 
     @abstractmethod
     def _batches(self) -> Iterator[Any]:
-        """Yields record batches, with an empty row instead of each bad row, which is first added to `_bad_rows`."""
+        """Yields record batches, with an empty row in place of each bad row; first adds the bad row to `_bad_rows`."""
 
     def close(self) -> None:
         self._source.close()
@@ -183,7 +183,7 @@ def columns_of(schema: Any, keys: Sequence[str], path: str) -> list[str]:
 
 
 def _places(schema: Any, key: str) -> list[str] | None:
-    """Splits a key, like `value_at`, into the names of a column and of nested struct fields; None if one is missing."""
+    """Splits a key, like `value_at`, into the names of a column and of nested fields; None if a name is missing."""
     places: list[str] = []
     fields = schema
     while key not in (names := [field.name for field in fields]):
@@ -260,7 +260,7 @@ def _in_place(array: Any) -> Utf8Texts:
 
 
 def _rows(batch: Any) -> Sequence[Any]:
-    """Returns the rows of a record batch as Python objects; an unreadable row as `UnusableLineError`."""
+    """Returns the rows of a record batch as Python objects; an unreadable row is an `UnusableLineError`."""
     try:
         rows: list[Any] = batch.to_pylist()
     except (ValueError, OverflowError):  # a value without a Python equivalent, usually invalid UTF-8

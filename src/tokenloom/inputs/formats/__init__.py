@@ -1,4 +1,4 @@
-"""The registry of input formats. To add one, write a module here with a `RecordFormat` and add it to the table."""
+"""The registry of input formats. To add a format, write a module here with a `RecordFormat` and add it to the table."""
 
 from __future__ import annotations
 

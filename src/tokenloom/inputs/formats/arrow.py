@@ -20,7 +20,7 @@ _SPLITS = "dataset_dict.json"
 
 
 class ArrowReader(TableReader):
-    """A reader of an Arrow file or stream. Memory: one record batch, of a size that its writer chose."""
+    """A reader of an Arrow file or stream. Memory: one record batch, in the size in which it was written."""
 
     def _open(self, slice_: InputSlice, keys: Sequence[str] | None) -> int:
         ipc = require("pyarrow.ipc", extra="parquet")

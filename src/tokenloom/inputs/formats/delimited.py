@@ -1,8 +1,8 @@
 """Reads CSV and TSV with `pyarrow.csv`; the first row names the columns.
 
 A file is never cut, since whether a newline ends a row depends on all quotes before it. All fields are text, including
-empty ones. Empty lines are not rows. Rows with a wrong number of fields are bad records. A quote that is still open at
-the end of the file is an error.
+empty fields. Empty lines are not rows. Rows with a wrong number of fields are bad records. A quote that is still open
+at the end of the file is an error.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _END = "\0end"
 class DelimitedReader(TableReader):
     """A reader of a whole CSV or TSV file; a row longer than 1/256 of `memory_bytes` is an error.
 
-    Memory: 1/8 of `memory_bytes`, or the size of the file if that is smaller.
+    Memory: 1/8 of `memory_bytes`, or the size of a smaller file.
     """
 
     def __init__(self, slice_: InputSlice, options: ReadOptions, delimiter: str) -> None:
@@ -123,7 +123,7 @@ class DelimitedReader(TableReader):
 
 
 class _SentinelText(io.RawIOBase):
-    """The text of a stream, then `end`, an invalid row. If pyarrow does not report this row, a quote is still open."""
+    """The text of a stream, then the invalid row `end`. If pyarrow does not report `end`, a quote is still open."""
 
     def __init__(self, stream: SliceStream) -> None:
         self.end = b""

@@ -1,7 +1,7 @@
 """Reads JSON lines: an object per line, with texts under some of its keys.
 
 A native kernel extracts the texts of ordinary lines without Python objects, and Python parses the few unusual lines of
-a block. If many lines are unusual, `orjson` parses the whole block. If it fails, the block is parsed record by record.
+a block. If many lines are unusual, `orjson` parses the whole block; if `orjson` fails, Python parses line by line.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class JsonLineBlock(LineBlock):
     ) -> ParsedBlock:
         """Merges the texts of the kernel with the texts of unusual lines.
 
-        `unusual` is int64[num_unusual, 3]: number of kernel texts before the line, its start and its stop in `data`.
+        `unusual` is int64[num_unusual, 3]: number of kernel texts before a line, start and stop of the line in `data`.
         """
         lines = [self.data[start:stop] for _, start, stop in unusual.tolist()]
         parsed = parse_carefully(replace(self, data=b"\n".join([*lines, b""]), first_record=1), keys)
