@@ -133,7 +133,7 @@ class FastEncodable(Protocol):
         """The normalizers and regular expressions that split a text, in order; see `Certificate`."""
 
     def load_gigatoken(self, module: Any) -> Any:
-        """Loads this tokenizer with `module`, the module `gigatoken`; raises any exception if that is not supported."""
+        """Loads this tokenizer with `module`, the module `gigatoken`; any exception means "not supported"."""
 
 
 class GigatokenEngine:
@@ -141,7 +141,7 @@ class GigatokenEngine:
 
     The tokenizer's own library encodes these texts. Without a certificate, `gigatoken` encodes all texts.
 
-    Use one instance per thread: two threads that share an instance are slower than one.
+    Use one instance per thread: two threads that share an instance are slower than one thread.
     """
 
     engine_name = FAST_LIBRARY
@@ -328,7 +328,7 @@ class EnginePool:
         self._budget = own_memory_bytes() + _GROWTH_BYTES * (1 + num_workers)
 
     def encode(self, texts: Sequence[str], *, num_bytes: int, number: int) -> Encoded:
-        """Encodes the texts of a block of `num_bytes`; `number` (any integer) selects the text to recheck.
+        """Encodes texts of `num_bytes` in total; `number` (any integer) selects the text to recheck.
 
         Raises:
             RefusedTextError: the engine failed on a text, or gave ids out of range; this engine is not used again.

@@ -56,8 +56,8 @@ class HuggingFaceTokenizer(TokenRoles):
         data: content of the `tokenizer.json`.
         eod_token, bos_token: see `load_tokenizer`.
         config: content of `tokenizer_config.json`; None reads the file beside the tokenizer.
-        knows_its_file: whether `data` is the content of a file. False if the library wrote `data` for an object; then
-            equal tokenizers may have different fingerprints.
+        knows_its_file: whether `data` is the content of a file. False if the library wrote `data` for an object: equal
+            objects may then have different fingerprints.
         fingerprint: fingerprint of the original files; None for the SHA-256 of `data`.
 
     Raises:
@@ -127,7 +127,7 @@ class HuggingFaceTokenizer(TokenRoles):
 
     @property
     def unique_identifiers(self) -> OrderedDict[str, Any]:
-        """Values that identify the tokenizer in index caches; include the path, as in the reference."""
+        """Values that identify the tokenizer in index caches, among them the path, as in the reference."""
         named = {"class": type(self).__name__, "tokenizer_path": [self.path]}
         return OrderedDict({**named, "sha256": self.sha256, "eod": self._roles.get("eod")})
 
@@ -149,7 +149,7 @@ class HuggingFaceTokenizer(TokenRoles):
         return text
 
     def tokens_to_ids(self, tokens: Sequence[str]) -> list[int | None]:
-        """Returns the id of each token; None if the vocabulary lacks it."""
+        """Returns the id of each token; None for a token that the vocabulary lacks."""
         return [self.backend.token_to_id(token) for token in tokens]
 
     def template(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -181,7 +181,7 @@ class HuggingFaceTokenizer(TokenRoles):
         return sorted(self.backend.get_added_tokens_decoder().items())
 
     def _ids_of(self, tokens: Mapping[T, Any]) -> dict[T, int]:
-        """Returns the ids of configured tokens, without unknown ones; a token may be a serialized `AddedToken`."""
+        """Returns the ids of configured tokens, without unknown tokens; a token may be a serialized `AddedToken`."""
         spelled = {name: each.get("content") if isinstance(each, dict) else each for name, each in tokens.items()}
         ids = {name: self.backend.token_to_id(token) for name, token in spelled.items() if isinstance(token, str)}
         return {name: number for name, number in ids.items() if number is not None}
@@ -189,7 +189,7 @@ class HuggingFaceTokenizer(TokenRoles):
     def _find_roles(
         self, path: str, special: Mapping[str, int], eod_token: str | None, bos_token: str | None
     ) -> dict[str, int]:
-        """Returns ids by role: set by the user, else by the configuration, else by the usual spelling ("[CLS]")."""
+        """Returns ids by role: of the user's token, else the configured token, else the usual spelling ("[CLS]")."""
         roles = {role: special[token] for role in _ROLES if (token := f"[{role.upper()}]") in special}
         roles |= {name.removesuffix("_token"): number for name, number in self.special_tokens_dict.items()}
         ids = {**self.special_tokens, **self._ids_of({token: token for token in (eod_token, bos_token) if token})}

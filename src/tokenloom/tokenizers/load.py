@@ -55,9 +55,9 @@ def load_tokenizer(
     Args:
         path_or_spec: path of a file or folder; `byte` or `null:N`; a name; or an object.
         kind: one of `KINDS`; `auto` detects the kind by content and name of the file.
-        eod_token: token that ends a document; None for the token that the files specify, else for a well-known token
-            if the tokenizer has exactly one.
-        bos_token: token that starts a document; None as for `eod_token`.
+        eod_token: token that ends a document; None selects the token that the files specify, else the well-known token
+            if there is exactly one.
+        bos_token: token that starts a document; None selects a token as for `eod_token`.
         pattern: regular expression with which tiktoken splits texts, or `r50k`, `p50k`, `cl100k` or `o200k`; overrides
             the description.
         special_tokens: ids of tiktoken's special tokens by spelling; override the description.
@@ -93,7 +93,7 @@ def load_tokenizer(
 
 
 def as_tokenizer(given: Any) -> Any:
-    """Loads a path or name, wraps an object of a supported library, and returns None and other objects unchanged."""
+    """Loads a path or name, wraps an object of a supported library, rejects built-in types, returns other objects."""
     if given is None:
         return None
     if isinstance(given, (str, os.PathLike)):
@@ -124,7 +124,7 @@ def _of_object(given: Any, kind: str, options: TokenizerOptions) -> TextTokenize
 
 
 def _file_of(name: str) -> str:
-    """Returns the path of the tokenizer file in the folder `name`, or of the cached file for a name; else `name`."""
+    """Returns the path of the tokenizer file in the folder `name`, else of the cached file so called, else `name`."""
     if not os.path.isdir(name):
         return name if os.path.exists(name) else local_file(name) or name
     suffixes = {suffix for kind in KINDS.values() for suffix in kind.suffixes}
@@ -152,7 +152,7 @@ def _read(file: str) -> bytes:
 
 
 def local_file(name: str) -> str | None:
-    """Returns the path of the cached file for a tokenizer name such as `gpt2` or `cl100k_base`; None if not cached."""
+    """Returns the path of the cached file for a tokenizer name (`gpt2`, `cl100k_base`); None if no file is cached."""
     if not name or name.startswith((".", "/", "<")) or name.count("/") > 1 or is_remote(name):
         return None
     from tokenloom.tokenizers.tiktoken_ranks import PUBLISHED  # slow to import
@@ -206,7 +206,7 @@ def _of_transformers(given: Any, roles: Mapping[str, Any]) -> HuggingFaceTokeniz
 
 
 def _of_backend(backend: Any, name: str, config: Mapping[str, Any], roles: Mapping[str, Any]) -> HuggingFaceTokenizer:
-    """Converts a `tokenizers.Tokenizer`; uses the file that it was loaded from if the file still matches."""
+    """Converts a `tokenizers.Tokenizer`; reads the tokenizer's file instead if the file is found and equal."""
     from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 
     data = backend.to_str(pretty=True).encode()
@@ -220,7 +220,7 @@ def _of_backend(backend: Any, name: str, config: Mapping[str, Any], roles: Mappi
 
 
 def recorded_tokenizer(made_by: TokenizerIdentity, *, prefix: str) -> TextTokenizer:
-    """Loads the tokenizer that a manifest records: from its path, or from the same path below a folder above the data.
+    """Loads the tokenizer that a manifest records, from the recorded path or another path of `_places`.
 
     Raises:
         TokenizerError: the manifest has no path, or the file is missing or has another fingerprint.
@@ -241,7 +241,7 @@ def recorded_tokenizer(made_by: TokenizerIdentity, *, prefix: str) -> TextTokeni
 
 
 def _places(path: str, prefix: str) -> list[str]:
-    """Returns paths to try: `path`, then existing files that end like `path` in any folder above the data."""
+    """Returns paths to try: `path`, then each existing FOLDER/TAIL, for folders above the data and tails of `path`."""
     if is_remote(prefix) or is_remote(path):
         return [path]
     parts = Path(path).parts

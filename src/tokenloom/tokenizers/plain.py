@@ -33,7 +33,7 @@ class ByteTokenizer(TokenRoles):
     tokenizer uses the byte ids 0 and 1 as eod and pad.) Picklable and thread-safe.
 
     Args:
-        eod_token, bos_token: the special token for each role: `<eod>`, `<bos>` or `<pad>`.
+        eod_token, bos_token: special tokens to use as `eod` and as `bos`; each is `<eod>`, `<bos>` or `<pad>`.
 
     >>> ByteTokenizer().tokenize("né")
     [110, 195, 169]
@@ -55,7 +55,7 @@ class ByteTokenizer(TokenRoles):
         return b"".join(spellings.get(number) or bytes([number]) for number in numbers).decode(errors="replace")
 
     def tokens_to_ids(self, tokens: Sequence[str]) -> list[int | None]:
-        """Returns the id of each token; None if it is neither a special token nor an ASCII character."""
+        """Returns the id of each special token or ASCII character; None for other tokens."""
         return [self._IDS.get(token, ord(token) if len(token) == 1 and token.isascii() else None) for token in tokens]
 
     def encode_texts(self, texts: Sequence[str]) -> Encoded:

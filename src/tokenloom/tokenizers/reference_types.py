@@ -1,4 +1,4 @@
-"""Loads tokenizers by the reference's `--tokenizer-type` options; they give the same ids as the reference's."""
+"""Loads tokenizers by the reference's `--tokenizer-type` options; the ids are the same as in the reference."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def load_reference_tokenizer(
 
 
 def _check_files(options: ReferenceTokenizerOptions, needed: tuple[str, ...]) -> None:
-    """Raises `ConfigError` for missing file options, and for file options that this type does not read."""
+    """Raises `ConfigError` for missing file options, and for file options that the tokenizer type does not read."""
     flags = {name: f"--{name.replace('_', '-')}" for name in ("tokenizer_model", "vocab_file", "merge_file")}
     if missing := [flags[name] for name in needed if getattr(options, name) is None]:
         message = f"--tokenizer-type {options.tokenizer_type} needs {' and '.join(missing)}"

@@ -52,7 +52,7 @@ class SentencePieceTokenizer(TokenRoles):
         return {piece: number for number, piece in self.inv_vocab.items()}
 
     def detokenize(self, ids: Sequence[int]) -> str:
-        """Returns the text of ids, including control symbols; decodes each run between control symbols separately."""
+        """Returns the text of ids, including control symbols; decodes the ids between control symbols separately."""
         runs = groupby(require_known_ids(self.path, ids, self.vocab_size), key=self._control_ids.__contains__)
         parts = (map(self.inv_vocab.__getitem__, run) if has else [self.backend.decode(list(run))] for has, run in runs)
         return "".join(chain.from_iterable(parts))

@@ -31,7 +31,7 @@ def shortened(text: str, most: int = 500) -> str:
 
 @contextmanager
 def failures(message: str, kind: type[TokenloomError] = TokenizerError, *, hint: str | None = None) -> Iterator[None]:
-    """Converts exceptions in the `with` block to `kind`; `OSError` and `ImportError` always to `TokenizerError`."""
+    """Converts exceptions in the `with` block to `kind`, but `OSError` and `ImportError` to `TokenizerError`."""
     try:
         yield
     except TokenloomError:
@@ -84,8 +84,8 @@ class Encoded:
 class TextTokenizer(Protocol):
     """The interface of a tokenizer. Implementations are deterministic, thread-safe and picklable.
 
-    Encoding adds no special tokens. Reading a role (`eod`, `bos`, `pad`) that the tokenizer lacks raises
-    `MissingTokenError`.
+    Encoding adds no special tokens. Reading `eod`, `bos` or `pad` raises `MissingTokenError` if the tokenizer lacks
+    this token.
     """
 
     @property
@@ -94,7 +94,7 @@ class TextTokenizer(Protocol):
 
     @property
     def path(self) -> str:
-        """Path of the tokenizer file, or the specification ("byte")."""
+        """Path of the tokenizer file; for a tokenizer without a file, the specification ("byte")."""
 
     @property
     def sha256(self) -> str:
@@ -114,7 +114,7 @@ class TextTokenizer(Protocol):
 
     @property
     def bos(self) -> int:
-        """The id that starts a sequence."""
+        """The id that starts a document."""
 
     @property
     def pad(self) -> int:
@@ -131,7 +131,7 @@ class TextTokenizer(Protocol):
         """Returns the text of ids, including special tokens."""
 
     def tokens_to_ids(self, tokens: Sequence[str]) -> list[int | None]:
-        """Returns the id of each token; None if the vocabulary lacks it."""
+        """Returns the id of each token; None for a token that the vocabulary lacks."""
 
     def encode_texts(self, texts: Sequence[str]) -> Encoded:
         """Returns the ids of each text; the texts have no lone surrogates. Releases the GIL."""
@@ -145,8 +145,8 @@ def _role(name: str) -> Any:
 class TokenRoles:
     """A base class for tokenizers, with a path, a fingerprint and roles.
 
-    `roles` are ids by role: `eod` and `bos` end and start a document, `eos` (`eod` by default) ends a sequence, `pad`
-    pads, `mask` masks, `cls` starts a sequence for classification, `sep` ends a segment.
+    `roles` maps the use of a token to its id: `eod` ends a document, `bos` starts a document, `eos` (`eod` by default)
+    ends a sequence, `pad` pads, `mask` masks, `cls` starts a text for classification, `sep` ends a part of a text.
     """
 
     eod: property = _role("eod")
@@ -190,9 +190,9 @@ class TokenRoles:
 def well_known_roles(
     path: str, ids: Mapping[str, int], *, eod: str | None = None, bos: str | None = None, pad: str | None = None
 ) -> dict[str, int]:
-    """Returns the ids of the roles `eod`, `bos` and `pad`: of the given token, else of a spelling in `WELL_KNOWN`.
+    """Returns the ids for `eod`, `bos` and `pad`: the id of the given token, else of a spelling in `WELL_KNOWN`.
 
-    Omits a role without a given token if `ids` has none or several of these spellings.
+    Without a given token, omits a role for which `ids` has none or several of the well-known spellings.
 
     Raises:
         TokenizerError: `ids` lacks one of the given tokens.
@@ -242,6 +242,6 @@ def decoded(ids: Sequence[int], tokenizer: TextTokenizer | None) -> str:
 
 
 def joined(rows: Sequence[NDArray[Any]], dtype: type[np.generic]) -> Encoded:
-    """Concatenates the ids of each text; without texts, the result has the dtype `dtype`."""
+    """Concatenates rows of ids, one row per text; without rows, the tokens are an empty array of `dtype`."""
     tokens = np.concatenate(rows) if rows else np.empty(0, dtype=dtype)
     return Encoded(tokens, np.array([len(row) for row in rows], dtype=np.int64))

@@ -1,4 +1,4 @@
-"""tiktoken rank files: each line has a token in base64 and its rank; a JSON file beside them has all other settings.
+"""tiktoken rank files: each line has a token in base64 and its rank; a JSON file beside the rank file has the rest.
 
 Published rank files are recognized by their hash. Their regular expressions, special tokens and hashes are copied from
 `tiktoken_ext/openai_public.py` of the package `tiktoken` (0.14).
@@ -174,7 +174,7 @@ class TiktokenTokenizer(TokenRoles):
 
 
 def read_description(path: str, data: bytes) -> TiktokenDescription | None:
-    """Returns the description in `{path}.json`; else of the published rank file with the content `data`; else None."""
+    """Returns the description in `{path}.json`, else that of a published rank file with content `data`, else None."""
     beside = f"{path}.json"
     names = [each.name for each in fields(TiktokenDescription)]
     hint = f"write a JSON object with `pattern` and optionally {', '.join(names[1:])}"
