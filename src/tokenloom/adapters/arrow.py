@@ -247,7 +247,7 @@ ROW_GROUP_BYTES, PART_BYTES = 32 << 20, 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportReport:
-    """The result of an export: paths in row order, numbers of rows and of tokens with padding, bytes of the files."""
+    """The result of an export: paths in row order, number of rows, of tokens (padding included), and of bytes."""
 
     paths: tuple[str, ...]
     num_rows: int

@@ -23,8 +23,8 @@ def lightning_data_module(
 
     Args:
         datasets: a list of the train, valid and test dataset, as from `tokenloom.load(…, split=…)`, with None for a
-            split without data; or the train dataset; or a function that returns one of these. Every rank calls the
-            function in `setup`, so that one rank builds the index cache for all.
+            split without data; or the train dataset; or a function that returns such a list or dataset. Every rank
+            calls the function in `setup`; one rank then builds the index cache for all ranks.
         batch_size: samples per batch and rank.
         settings: further arguments of `ThreadLoader`, such as `num_threads`.
     """
@@ -47,7 +47,7 @@ class Loaders:
         self._datasets: Sequence[Any] | None = None if is_function else _three(datasets)
 
     def setup(self, stage: str) -> None:
-        """Creates the datasets if they were given as a function."""
+        """Creates the datasets if `datasets` is a function."""
         if self._datasets is None:
             self._datasets = _three(self._given())
 

@@ -19,7 +19,7 @@ _VERSION = 1
 def iterable_dataset(dataset: Any, sampler: Iterable[Batch]) -> Any:
     """Returns a `torch.utils.data.IterableDataset` that yields a sampler's batches as dicts of torch tensors.
 
-    Pass it to a loader with `batch_size=None`. Worker w of W yields the batches w, w + W, w + 2W, …, and the loader
+    Pass this to a `DataLoader` with `batch_size=None`. Worker w of W yields the batches w, w + W, w + 2W, …; the loader
     restores the sampler's order. torchdata's `StatefulDataLoader` can resume if the number of workers is the same.
     Prefer `ThreadLoader` or `build_dataloader` if the framework accepts them.
 

@@ -50,7 +50,7 @@ def torchtitan_loader() -> Any:
 
 
 class Batches:
-    """A torchtitan loader that yields (inputs, labels) and has a resumable state."""
+    """A torchtitan loader that yields ({"input", "positions"}, labels) and has a resumable state."""
 
     def __init__(
         self, config: Any, *, dp_world_size: int, dp_rank: int, seq_len: int, local_batch_size: int, **_: Any
@@ -87,7 +87,7 @@ class Batches:
                 return
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the loader's state, equal on all ranks, as one string, because checkpoints split nested dicts."""
+        """Returns a dict with the loader's state as one string (checkpoints split nested dicts), equal on all ranks."""
         return {"tokenloom": json.dumps(self.loader.state_dict())}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:

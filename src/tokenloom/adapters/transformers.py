@@ -24,9 +24,9 @@ class TransformersCollator:
     with loss. tokenloom's labels are already shifted by one token: they become `shift_labels`, which the losses of
     transformers prefer. `labels` contains the unshifted labels, without the last label of each row.
 
-    `position_ids` that restart at 0 prevent attention between documents. Flash attention of transformers supports this
-    for one row only: the rows of a batch are then concatenated, with boundaries in `cu_seq_lens_q` and `cu_seq_lens_k`.
-    A dense mask becomes an additive mask.
+    `position_ids` that restart at 0 prevent attention between documents. Flash attention of transformers needs one row
+    for this: the rows of a batch are concatenated, with boundaries in `cu_seq_lens_q` and `cu_seq_lens_k`. A dense mask
+    becomes an additive mask.
 
     Example:
         >>> import torch
@@ -119,7 +119,7 @@ class PrefixCollator:
         [[1, 2, 3, 4]]
 
     Args:
-        model: the model or its config, which selects the mask: a `BlockMask` for FlexAttention, else additive.
+        model: the model or its config; with FlexAttention, the mask is a `BlockMask`, else an additive mask.
         pad_to: the row is padded to a multiple of this number of tokens.
     """
 
@@ -133,7 +133,7 @@ class PrefixCollator:
     def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Returns the keyword arguments of a model.
 
-        `features` have `input_ids` and `labels` as in transformers, not shifted, or are samples of conversations.
+        Each feature is {`input_ids`, optional `labels`} as in transformers, not shifted, or a sample of conversations.
         """
         if all("input_ids" in feature for feature in features):
             rows = [list(feature["input_ids"]) for feature in features]
