@@ -1,4 +1,4 @@
-"""Formats the progress of long work as one line, the most important facts first, because a terminal may cut it."""
+"""Formats the progress of long work as one line, with the most important facts first: a terminal may cut the line."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Amounts:
 
     Attributes:
         unit: unit of `done` and `total`: "bytes", or a plural such as "documents".
-        done, total: amounts in `unit`: done so far, and at the end of the task (None if unknown).
-        num_tokens: number of tokens produced so far; 0 for tasks that produce none.
+        done, total: amount done so far, and amount at the end of the task (None if unknown), in `unit`.
+        num_tokens: number of tokens produced so far; 0 for tasks without tokens.
         notes: short texts such as "12 rejected" or "shards 4 of 11".
     """
 
@@ -32,7 +32,7 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Units and tokens done per second; 0 if unknown."""
+    """Units of `Amounts.done` per second, and tokens per second; 0 if unknown."""
 
     done: float = 0.0
     tokens: float = 0.0
@@ -52,7 +52,7 @@ class Pace:
             self._seen.popleft()
 
     def speed(self) -> Speed:
-        """Returns the speed in the last 30 seconds or, if nothing was done in them, since the start."""
+        """Returns the speed in the last 30 seconds; if nothing was done in this time, the speed since the start."""
         last, found = self._seen[-1]
         for since, before in (self._seen[0], self._first):
             if last > since and found.done > before.done:

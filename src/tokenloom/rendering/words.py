@@ -51,7 +51,7 @@ def cell_width(text: str) -> int:
 
 
 def lines_of(text: str | Sequence[Piece], width: int, *, colour: bool = False) -> Iterator[str]:
-    """Yields the lines of a text without trailing spaces, wrapped to `width` columns at spaces, or within longer words.
+    """Yields the lines of a text without trailing spaces, wrapped to `width` columns at spaces; breaks longer words.
 
     With `colour`, writes the styles as escape sequences. Pass the text through `printable` first.
 
