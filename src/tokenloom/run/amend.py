@@ -85,7 +85,7 @@ class _Edit:
         self.lines: list[str] = []
 
     def set_samples(self, number: int, stage: StageSettings, *, sets_weights: bool) -> None:
-        """Replaces the size of a stage by a line `samples = …`; if `sets_weights`, also replaces its weights."""
+        """Replaces the size of stage `number` by a line `samples = …`; if `sets_weights`, also replaces the weights."""
         shares = stage.weights if sets_weights else None
         lines = _lines({"samples": stage.samples, "weights": shares and dict(shares)})
         self.lines += lines
@@ -133,7 +133,7 @@ class _Edit:
         self._document.body.extend(_body_of(["", *lines]))
 
     def result(self, settings: RunSettings) -> tuple[str, RunSettings]:
-        """Returns the new text and the settings parsed from it; raises an error if they differ from `settings`."""
+        """Returns the new text and its parsed settings; raises an error if these settings differ from `settings`."""
         text = self._document.as_string()
         text = text.replace("\n", "\r\n") if "\r\n" in self._text else text
         try:
@@ -225,7 +225,7 @@ _SUFFIX = re.compile(r"_?(?:text_)?(?:document|sentence)$")
 
 
 def weighted_entries(entries: Sequence[str]) -> tuple[tuple[str, ...], tuple[Fraction, ...]]:
-    """Splits blend arguments such as `0.8 web 0.2 code` into prefixes and weights; `web code` has no weights."""
+    """Splits blend arguments, such as `0.8 web 0.2 code`, into prefixes and weights; all weights may be left out."""
     prefixes, weights = parse_alternating(entries, "the blend")
     if weights is not None:
         return tuple(prefixes), tuple(weight_of(Decimal(weight)) for weight in entries[::2])
@@ -252,7 +252,7 @@ def draft_text(
     """Returns the text of a new `run.toml` with comments.
 
     Each path in `data`, relative to the working directory, becomes a source. If `weights` is empty, the only stage
-    reads each source once; if `tokens` or `samples` is given, it instead weights each source by its number of tokens.
+    reads each source once; with `tokens` or `samples`, the stage weights sources by their numbers of tokens.
     `settings` are values of [samples].
     """
     folder, names = os.path.dirname(path), _names(data)
@@ -308,7 +308,7 @@ mix = "random"            # "even": sources alternate evenly
 
 
 def _names(data: Sequence[str]) -> list[str]:
-    """Returns a unique source name for each path, made from the last component that gives a non-empty name."""
+    """Returns a unique source name for each path, made from the last path component that gives a name."""
     names: list[str] = []
     for entry in data:
         name = ""
@@ -327,15 +327,15 @@ class Amendment:
 
     Attributes:
         position: first position whose sample may change.
-        weights, sequence_length: those of a new stage that begins at `position`; empty or None takes them from the
-            stage that it replaces.
+        weights, sequence_length: those of a new stage that begins at `position` and replaces the rest of an old stage;
+            empty weights and a length of None are copied from the old stage.
         stage_name: name of the new stage; None derives it from the position.
-        tokens, samples: size of the new stage; if both are None, it replaces the rest of that stage.
+        tokens, samples: size of the new stage; if both are None, the new stage is as long as the rest of the old stage.
         sources: `data` of new sources, by name of the source.
         denied: path of a file that lists documents to deny; None if there is none.
         denied_documents: names of documents to deny.
         reason: why the documents are denied; stored in `run.toml`, without effect.
-        grows: whether to add pairs that `data` of the existing sources matches and that the lock does not have.
+        grows: whether to add the pairs that match `data` of the existing sources and are not in the lock.
     """
 
     position: int
@@ -362,7 +362,7 @@ class Amendment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amended:
-    """The result of an amendment: the text of `run.toml` before and after it, and the old and the new lock."""
+    """The result of an amendment: the text of `run.toml` before and after, and in `locked` the old and the new lock."""
 
     before: str
     after: str
@@ -372,7 +372,7 @@ class Amended:
 def amend_run(
     path: str | os.PathLike[str], amendment: Amendment, *, reading: Reading | None = None, write: bool = True
 ) -> Amended:
-    """Amends a run: changes `run.toml` and its lock. If this fails, or if `write` is False, both stay unchanged."""
+    """Amends a run: changes `run.toml` and its lock. Both files stay unchanged on errors, or if `write` is False."""
     path = os.fspath(path)
     with OutputLock(lock_path(path)) if write else nullcontext():
         old, before = read_lock(lock_path(path)), read_text(path)
@@ -490,7 +490,7 @@ class Denied:
     Attributes:
         documents: indices of all documents that the denial lists, by index of the source.
         again, held_out: those of `documents` that were already denied, and those of `documents` that are held out.
-        changed: spans at positions before `stop` that become padding.
+        changed: spans that become padding, at positions from the denial up to `stop`, exclusive.
         seen: spans of `documents` that samples before the denial's position read; None if not requested.
         digests: digests of the order before the denial's position, by the old lock and by the new lock.
         order_digests: digests of the order before `stop` without any denials, by the old lock and by the new lock.
@@ -522,8 +522,8 @@ def deny_documents(
 ) -> Denied:
     """Denies documents from a position on: adds a `[[denied]]` table to `run.toml` and locks the run; see `amend_run`.
 
-    The result lists the spans that become padding before position `until`; None stands for the end of the run, or for
-    `AHEAD` more positions if it is endless. With `since_start` it also lists what was read before the denial.
+    The result lists the spans that become padding before position `until`; None stands for the end of the run; if the
+    run has none, for `AHEAD` more positions. With `since_start` the result also lists spans read before the denial.
     """
     if until is not None and until < denial.position:
         raise ConfigError(f"until must be at least {denial.position}, where the denial begins, got {until}")

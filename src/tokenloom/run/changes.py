@@ -31,7 +31,7 @@ _SETTINGS = (*MAKE_SAMPLES, "mixing_block", "tokenizer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """The first position where two locks differ; `before` and `after` describe its sample in the old and new lock."""
+    """The first position where two locks differ; `before` and `after` describe the sample there in each lock."""
 
     position: int
     before: str
@@ -105,8 +105,8 @@ def stored_order_facts(lock: RunLock) -> dict[str, Any]:
 class LockChanges:
     """The differences between a lock and an older lock.
 
-    `new_data` has each source that gained pairs, with only these pairs. `gone` has the names of removed sources, and
-    `others` of changed settings. `num_denied` counts documents that only the new lock denies, or denies earlier.
+    `new_data` has each source that gained pairs, with only these pairs. `gone` names removed sources, `others` names
+    changed settings. `num_denied` counts documents that the new lock denies earlier, or that only the new lock denies.
     """
 
     new_data: tuple[LockedSource, ...]
@@ -150,8 +150,8 @@ def _facts(lock: RunLock, segment: LockedSegment) -> tuple[object, ...]:
 def dropped_denials(old: RunLock, new: RunLock) -> Iterator[str]:
     """Yields denials of the old lock that the new lock lacks or begins later, such as `web:7 from position 9 on`.
 
-    A document is recognized by the content of its pair and its row there, since pairs may move; if the new lock has no
-    such pair, by name. If the new lock has neither the pair nor the source, the document is skipped: nothing reads it.
+    Since pairs may move, a document is recognized by the content of its pair and its row in the pair. If the new lock
+    has no such pair, the name identifies the document; if the source is gone too, the document is skipped as unread.
     """
     by_name = _first_denied(new)
     by_content = {(pair, row): start for start, pair, row in by_name.values()}
@@ -197,7 +197,7 @@ class ChangedSetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedSource:
-    """A source's tokens in two runs; the second has `common_data` of the first's tokens, in sources `names_after`."""
+    """Token counts of a source in two runs; `common_data` of the first run are in `names_after` of the second run."""
 
     name: str
     data_before: int
@@ -235,7 +235,7 @@ class RunDifferences:
 
 
 def differences(old: RunLock, new: RunLock, *, until: int | None = None) -> RunDifferences:
-    """Compares two runs before position `until`; None for all positions."""
+    """Compares two runs before position `until`; None compares all positions."""
     ends = old.num_samples, new.num_samples
     longest = max(old.end, new.end)
     if until is not None and until > longest:

@@ -50,7 +50,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a sample comes from: a window of a walk, which is a pass or a part of one. All numbers count from 0."""
+    """Where a sample comes from: a window of a walk; a walk is a pass or part of a pass. All numbers count from 0."""
 
     position: int
     stage: str
@@ -79,13 +79,13 @@ class RunDataset(Composite):
     """The samples of a run by position; `dataset_id` of a sample is the index of its source.
 
     Negative positions count from the end, unless the run is endless. Position None gives a sample without any loss.
-    Data of a source are opened for its first sample. Thread-safe, fork-safe and picklable.
+    Data of a source are opened when its first sample is read. Thread-safe, fork-safe and picklable.
 
     Args:
         timeline: the order of the run.
         tokenizer: the tokenizer of the run.
         reading: how to read the data.
-        held_out_of: lock of a run, to read its held-out documents; None to read the documents that it trains on.
+        held_out_of: lock of a run whose held-out documents are read; None to read the documents for training.
     """
 
     def __init__(
@@ -140,12 +140,12 @@ class RunDataset(Composite):
         return place_at(self.timeline, self._position(idx))
 
     def spans(self, idx: int) -> Spans:
-        """Returns the spans of a sample; documents are indices in the source, and a denied document d has -1 - d."""
+        """Returns the spans of a sample; documents are given by index in the source, denied ones by -1 - index."""
         spans: Spans = self._group(idx).ask(lambda dataset, numbers: dataset.span_batch(numbers))[0]
         return spans
 
     def _shares(self, positions: NDArray[np.int64]) -> list[Share]:
-        """Groups the samples of a batch by source and level, the number of denials of the source in force."""
+        """Groups the samples of a batch by source and by level, the number of the source's denials in force."""
         length, source_numbers, numbers = self._lookups.at(positions)
         sources = source_numbers.tolist()
         denies = bool(self._denied)
@@ -165,7 +165,7 @@ class RunDataset(Composite):
         return groups
 
     def member(self, source: int, length: int, level: int = 0, walks: Set[int] = frozenset()) -> Member:
-        """Returns the samples of a source under its first `level` denials, in the walks `walks` and possibly others."""
+        """Returns the samples of a source with its first `level` denials; at least walks `walks` can be read."""
         member = self._members.get((source, length, level))
         if member is not None and walks <= member.walks:
             return member
@@ -186,7 +186,7 @@ class RunDataset(Composite):
     def groups_of(
         self, positions: NDArray[np.int64], segments: NDArray[np.int32] | None = None
     ) -> Iterator[tuple[NDArray[np.int64], Share]]:
-        """Groups positions by segment, source and denials in force; yields the rows and the samples of each group.
+        """Groups positions by segment, source and denials in force; yields (indices in `positions`, samples) per group.
 
         Positions may be in any order, and samples may differ in length. `segments` has the segment of each position.
         """
@@ -255,7 +255,7 @@ class RunDataset(Composite):
         """Returns samples as NumPy arrays with a leading batch axis, with one kernel call per source.
 
         Args:
-            positions: positions of the samples, in any order, repeats allowed; None for a sample without loss.
+            positions: positions in any order, repeats allowed; an element None gives a sample without loss.
             out: arrays of `allocate_batch` to fill and return; None to allocate new ones.
             digests: uint64[count, 2], receives a digest of the tokens of each sample; see `FillsBatches`.
         """
@@ -283,7 +283,7 @@ class RunDataset(Composite):
         return self._lengths_of(positions, lambda dataset, numbers: dataset.lengths(numbers))
 
     def padded_lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> NDArray[np.int64]:
-        """Returns the padded length of each sample, int64[num_positions]; `padded_seq_len` for dataset "varlen"."""
+        """Returns padded lengths, int64[num_positions]: `padded_seq_len` for dataset "varlen", otherwise `lengths`."""
         return self._lengths_of(positions, lambda dataset, numbers: dataset.padded_lengths(numbers))
 
     def _lengths_of(
@@ -299,7 +299,7 @@ class RunDataset(Composite):
         return answers
 
     def _known(self, positions: Positions) -> tuple[NDArray[np.int64], list[int]]:
-        """Returns non-negative positions, int64[count], and the indices of the positions that are None (fillers)."""
+        """Returns non-negative positions, int64[count], with 0 for each None, and the indices where None was given."""
         known, fillers = positions_and_fillers(positions)
         first, last = bounds_of(known) if known.size else (0, -1)
         if first < 0 or last >= len(self):
@@ -473,7 +473,7 @@ class SourceData:
         return documents
 
     def documents_of(self, sizes: Sequence[int]) -> SourceDocuments:
-        """Returns the documents to read of all pairs; `sizes` has the number of tokens or packs of each pair."""
+        """Returns the documents that are read of all pairs; `sizes` has each pair's number of tokens or packs."""
         both = zip(self.source.pairs, sizes, strict=True)
         rows = [(pair.num_documents, size, pair.held_blocks, pair.held_documents) for pair, size in both]
         return make_source_documents(rows, key=self._key, reads_held=self.held)
@@ -524,7 +524,7 @@ class Member:
         self.walks.add(walk.number)
 
     def ask(self, question: Callable[[Any], Result]) -> Result:
-        """Returns `question(dataset)`; opens the pairs that it reads."""
+        """Returns `question(dataset)`; opens the pairs that `question` reads."""
         return with_pairs(self.data.pairs, lambda: question(self.dataset))
 
 
@@ -549,7 +549,7 @@ class RunTokenizer:
 
     @property
     def pad(self) -> int:
-        """The padding id; raises `NotImplementedError` if the lock has none, and padding is then known by position."""
+        """The padding id; raises `NotImplementedError` if there is none; samples then find padding by position."""
         if self._locked is None or self._locked.pad is None:
             raise NotImplementedError
         return self._locked.pad

@@ -46,7 +46,7 @@ def order_digest(lock: RunLock, position: int) -> str:
 def run_identity(lock: RunLock) -> str:
     """Returns the SHA-256 in hex of order version, seed, and the first segment's sources with their initial pairs.
 
-    Stages, sample settings and later data may change without changing the identity; `order_digest` covers those.
+    Other stages, sample settings and later data do not change the identity; `order_digest` covers these.
     """
     hashed = hashlib.sha256()
     _add(hashed, ["run", lock.order, lock.seed])
@@ -71,7 +71,7 @@ class KnownOrder:
         return {"run": self.run, "position": position, "digest": self.digest_at(position)}
 
     def position_of_state(self, state: Mapping[str, Any]) -> int:
-        """Checks that a loader state has this run and this order before its position; returns the position."""
+        """Returns the position of a loader state; raises an error if the run or the order up to it differs."""
         position: int = state["position"]
         if state["run"] != self.run:
             message = f"state is of another run: expected run {self.run[:16]}…, found {state['run'][:16]}…"

@@ -43,8 +43,8 @@ def with_holdout(
 ) -> list[LockedPair]:
     """Returns the pairs with `held_blocks` or `held_documents` set; `held_tokens` stays 0.
 
-    Of the blocks or documents of each pair and all pairs before it, `share` is held out, rounded half up. `after` are
-    pairs of the source that come before `pairs`.
+    Up to the end of each pair, `share` of the source's blocks or documents is held out, rounded half up. The pairs
+    `after` come before `pairs` in the source.
     """
     if share is None:
         return list(pairs)
@@ -114,7 +114,7 @@ class DeniedDocuments:
 
 
 def check_not_emptied(lock: RunLock) -> None:
-    """Raises an error if denials leave no document of a source that is still read."""
+    """Raises an error if all documents of a source are denied or held out while a stage still reads the source."""
     denied = DeniedDocuments(lock)
     for source, locked in enumerate(lock.sources):
         starts, count = denied.starts(source), locked.num_documents

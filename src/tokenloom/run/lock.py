@@ -1,8 +1,8 @@
 """The exact data and segments of a run, and their file `run.lock`.
 
-The index of a source in `RunLock.sources` never changes: new sources are appended, and unused sources stay. So do pairs
-of a source. Documents are numbered through all pairs of a source. In the file, local pairs below its folder have
-relative paths, so a run can be moved together with its data.
+New sources are appended to `RunLock.sources`, and new pairs to their source. None is removed, so indices never change.
+Documents are numbered through all pairs of a source. In `run.lock`, paths of local pairs below the folder of the file
+are relative to that folder, so a run can be moved together with its data.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class LockedPair:
         num_documents: number of sequences, each a document of the run.
         index_start_crc32: checksum of the start of the `.idx` file; see `manifests.index_start_crc32`.
         tokens_crc32, index_crc32, fingerprint: checksums of both files and fingerprint of the tokenizer, from the
-            manifest; None if the pair has no manifest.
-        held_blocks, held_documents: number of held-out blocks or single documents; at least one of the two is 0.
+            manifest of the pair; None if unknown.
+        held_blocks, held_documents: numbers of held-out blocks and of held-out single documents; at least one is 0.
         held_tokens: number of tokens in held-out documents.
         packs: (sequence length, number of packs per walk) for each sequence length of the run; empty without packs.
         since: first position at which the source has this pair.
@@ -86,7 +86,7 @@ class LockedSource:
         return sum(pair.num_tokens for pair in self.pairs)
 
     def locate(self, documents: Sequence[int] | Int64s) -> tuple[Int64s, Int64s]:
-        """Returns the index of each document's pair, and its row in that pair, both int64[num_documents]."""
+        """Returns, by document, the index of the pair and the row in the pair, both int64[num_documents]."""
         documents = np.asarray(documents, dtype=np.int64)
         bounds = np.cumsum([0, *(pair.num_documents for pair in self.pairs)], dtype=np.int64)
         numbers: Int64s = np.searchsorted(bounds, documents, side="right") - 1
@@ -106,8 +106,8 @@ class LockedSegment:
         weights: (index of the source, weight above 0) in ascending order of sources.
         stretch_length: length in tokens of the stretches that passes are cut into; None unless a later segment of
             another sequence length continues the passes.
-        planned: `num_samples` when the segment began, which decides the stretches; None if it has not changed.
-        exhausted: indices of the stage's sources that had reached `max_passes` before; None if no source has a limit.
+        planned: `num_samples` when the segment began, which decides the stretches; None if `num_samples` is unchanged.
+        exhausted: indices of the stage's sources that reached `max_passes` earlier; None if no source has a limit.
     """
 
     stage: str
@@ -154,7 +154,7 @@ class RunLock:
         segments: segments in ascending order of positions, without gaps.
         denials: denied documents, ascending by `start`.
         consumed: number of positions that training has read; these must not change.
-        amended: first position of the latest amendment; locking keeps earlier segments that `run.toml` still has.
+        amended: first position of the latest amendment; locking keeps earlier segments of stages still in `run.toml`.
         cut_short: name of the source that ends the run early because it reaches `max_passes`; None if there is none.
         settings_sha256, content_sha256: hash of the bytes of `run.toml`, and of its settings without comments.
     """
@@ -197,7 +197,7 @@ class RunLock:
         return MOST_SAMPLES if self.num_samples is None else self.num_samples
 
     def ratio_of(self, segment: LockedSegment) -> list[tuple[str, int]]:
-        """Returns source names and weights of a segment, reduced to the smallest integers of the same ratio."""
+        """Returns (source name, weight) of a segment; weights are the smallest integers of the same ratio."""
         ratio = smallest_weights(weight for _, weight in segment.weights)
         return [(self.sources[source].name, share) for (source, _), share in zip(segment.weights, ratio, strict=True)]
 
@@ -229,7 +229,7 @@ def write_lock(path: str, lock: RunLock) -> None:
 
 
 def read_lock(path: str) -> RunLock:
-    """Reads the lock at a path or address; a missing lock is a `ConfigError`."""
+    """Reads the lock at a path or address; raises `ConfigError` if the lock is missing."""
     if (lock := read_lock_if_there(path)) is None:
         raise ConfigError(f"no lock `{path}`", hint="create it with `tokenloom run lock`")
     return lock

@@ -1,8 +1,8 @@
 """Locks a run: resolves `run.toml` to exact data and segments without moving consumed positions.
 
-A stage is split into segments where a source grows or reaches `max_passes`. Segments that training has begun are kept,
-and a mixing block that training has begun keeps its size. If the stage now ends within a begun block, the segment is
-cut there. If the last block of a segment is begun and short, and the stage is now longer, another segment follows.
+A stage is split into segments where a source gains pairs or reaches `max_passes`. Locking again keeps begun segments
+and the sizes of begun mixing blocks. If a shortened stage ends within a begun block, its segment is cut at the new end.
+If a stage is extended and the begun last block of its segment is shorter than others, the stage gets another segment.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class LockedRun:
         exhausted: each source that reaches its `max_passes`, with the position and the stage where this happens.
         is_stopped: whether `max_passes` of a source ends the run before its last stage ends.
         empty_records: names of denied records from which no document was made.
-        unknown_pairs: if records are denied, prefixes of pairs without origins: these may contain the records.
+        unknown_pairs: prefixes of pairs that may contain denied records, since the pairs have no origins.
         dropped: names of documents that `old` denies and `lock` denies later or not at all.
     """
 
@@ -102,7 +102,7 @@ def lock_run(
 
     Args:
         path: path of `run.toml`.
-        consumed: number of positions that training has read, which must not change; None takes it from the old lock.
+        consumed: number of positions read by training, which must not change; None takes the number from the old lock.
         at: position of an amendment: earlier positions must not change, consumed or not; None if there is none.
         settings: settings to lock instead of those in `run.toml`.
         reading: how to read data.
@@ -309,7 +309,7 @@ def resolve(
 
 
 class _Resolving:
-    """Builds the segments of a run one by one, with the progress of all sources at the end of the last segment."""
+    """Builds the segments of a run one by one; tracks the progress of all sources up to the last built segment."""
 
     def __init__(
         self, settings: RunSettings, sources: Sequence[LockedSource], old: RunLock | None, consumed: int
@@ -376,7 +376,7 @@ class _Resolving:
         return True
 
     def weights_and_size(self, stage: StageSettings) -> tuple[Weights, int | None]:
-        """Returns the weights of a stage and its samples, None if endless; `passes` become numbers of windows."""
+        """Returns a stage's weights and number of samples (None if endless), both computed from `passes` if given."""
         if stage.passes is None:
             assert stage.weights is not None
             whole = whole_weights((self._numbers[name], share) for name, share in stage.weights)
@@ -389,7 +389,7 @@ class _Resolving:
         return _smallest(quotas), sum(quotas.values())
 
     def _skipped_sources(self, stage: StageSettings, weights: Weights, read: LockedSegment | None) -> set[int]:
-        """Returns the sources that a segment skips: exhausted sources, and sources added after training began it."""
+        """Returns the sources that a segment skips: exhausted sources, and sources added after the segment began."""
         sources = {source for source, _ in weights}
         if read is not None:
             lacking = sources - {source for source, _ in read.weights}
@@ -417,7 +417,7 @@ class _Resolving:
     def _end_current(
         self, stage: StageSettings, entered: Entered, read: LockedSegment, stop: int | None, skipped: set[int]
     ) -> LockedSegment:
-        """Returns the segment that training is in, with a new end: `consumed` at most if `skipped` are read again."""
+        """Returns the segment that training is in, with a new end: at most `consumed` if skipped sources return."""
         size, consumed = mixed_size(read), self._consumed
         blocks = -(-(consumed - read.start) // self._block)
         touched = read.start + min(blocks * self._block, size)
@@ -434,7 +434,7 @@ class _Resolving:
         return _ended(read, _first(*ends), self._block, consumed)
 
     def _cap(self, stage: StageSettings, entered: Entered, segment: LockedSegment, stop: int | None) -> int | None:
-        """Returns the first position where a source exceeds `max_passes`; None if there is none or sources repeat."""
+        """Returns the first position where a source exceeds `max_passes`; None if none does, or if sources repeat."""
         caps = [(leaf, self._sources[source].max_passes) for leaf, source in enumerate(entered.sources.tolist())]
         takes = {leaf: entered.takes_within(leaf, cap) for leaf, cap in caps if cap is not None}
         mixture = Mixture([weight for _, weight in segment.weights])
@@ -477,9 +477,9 @@ def _ended(read: LockedSegment, stop: int | None, block: int, consumed: int) -> 
 
 
 def _stretch_lengths(settings: RunSettings) -> dict[str, int | None]:
-    """Returns, by stage, the longest sequence length at which its passes continue; None if the length stays the same.
+    """Returns, by stage, the longest sequence length that its passes reach; None if their length never changes.
 
-    Passes continue in the next stage if its sequence length divides the longest length so far, or is a multiple of it.
+    Passes continue in a later stage if its sequence length divides the longest length so far, or is a multiple of that.
     """
     found: dict[str, int | None] = {}
     for number, stage in enumerate(settings.stages):

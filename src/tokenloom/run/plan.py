@@ -1,7 +1,7 @@
 """Computes, from the lock alone, what a run reads: samples, tokens and passes per segment and source, and what is left.
 
-All numbers are exact, except that `pass_ends` are positions before mixing, which can move the last window of a pass
-within its mixing block. Sizes of endless segments are None.
+All numbers are exact, except `pass_ends`: these are positions before mixing, and mixing can move the last window of a
+pass within its mixing block. Sizes of endless segments are None.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ class PlannedWalks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedReading:
-    """What a segment reads of one source. Attributes that depend on the segment's end are None if it is endless.
+    """What a segment reads of one source. Attributes that depend on its end are None in an endless segment.
 
     Attributes:
         weight, weights: weight of the source, and the sum of the weights of all sources.
-        num_samples, num_tokens, share: samples read of the source, tokens in them, fraction of the segment's samples.
+        num_samples, num_tokens, share: samples and tokens read of the source, and its share of the segment's samples.
         num_windows: samples per pass.
         begun_before, begun_after: number of passes that have begun at the start and at the end of the segment.
-        left_before, left_after: samples left of the current pass at the start and at the end of the segment.
-        taken_over: samples left of a pass that began at another sequence length.
+        left_before, left_after: remaining samples of the current pass at the start and at the end of the segment.
+        taken_over: remaining samples of a pass that began at another sequence length.
         num_pass_ends: number of passes that end in the segment.
-        pass_ends: positions before mixing where the first `MOST_PASS_ENDS` of these passes end.
+        pass_ends: positions, before mixing, where the first `MOST_PASS_ENDS` of these passes end.
     """
 
     source: str
@@ -71,7 +71,7 @@ class PlannedReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedSegment:
-    """A segment of the lock and what it reads of each source; an endless segment has None for sizes."""
+    """A segment of the lock and what it reads of each source; sizes are None in an endless segment."""
 
     stage: str
     start: int
@@ -88,8 +88,8 @@ class PlannedSource:
     Attributes:
         offered_tokens: tokens of all walks that begin; if windows are packs, slots of the packs.
         seen_tokens: tokens in samples that are read.
-        unseen_tokens: tokens in samples left of a pass when the sequence length changes or the run ends.
-        unseen_samples: number of these samples for each series of segments with one sequence length.
+        unseen_tokens: tokens in samples that remain unread of a pass when the sequence length changes or the run ends.
+        unseen_samples: numbers of these samples, one for each series of segments with one sequence length.
         uncovered_tokens: tokens after the last whole sample of each walk.
         difference: offered minus seen, unseen and uncovered tokens; always 0.
     """
@@ -107,9 +107,9 @@ class PlannedSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedCap:
-    """The position, before mixing, where a source reaches `max_passes`; None if it does not.
+    """The `position`, before mixing, where a source reaches `max_passes`; None if the source never does.
 
-    `follows` is "stop" if the run ends there, "renormalise" if only other sources continue, "repeat" if this one does.
+    `follows`: "stop" if the run ends there, "renormalise" if only other sources continue, "repeat" if all continue.
     """
 
     source: str
@@ -251,7 +251,7 @@ class _Planning:
         )
 
     def _begun(self, entered: Entered, counts: Int64s, special: set[tuple[int, int]]) -> list[list[PlannedWalks]]:
-        """Returns, for each source of a segment, the walks that begin there: regular ones and those over new pairs."""
+        """Returns, for each source of a segment, the walks that begin there: regular ones and ones over new pairs."""
         begun: list[list[PlannedWalks]] = [[] for _ in entered.sources]
         leaves = {source: leaf for leaf, source in enumerate(entered.sources.tolist())}
         walks = [(leaves[source], self._progress.special[source, walk], 1) for source, walk in sorted(special)]
@@ -265,7 +265,7 @@ class _Planning:
     def _pass_ends(
         self, entered: Entered, mixture: Mixture, segment: LockedSegment
     ) -> list[tuple[int | None, tuple[int, ...]]]:
-        """Returns, for each source of a segment, how many passes end in it, and where the first of them end."""
+        """Returns, for each source, how many passes end in the segment, and positions of the first of these ends."""
         taken = None if segment.num_samples is None else mixture.counts(segment.num_samples)
         leaves, takes, counts = [], [], []
         for leaf in range(len(entered.sources)):
@@ -344,7 +344,7 @@ class RunHistory:
 
     @property
     def shares(self) -> Float64s:
-        """Share of each source between adjacent positions, float64[num_points - 1, num_sources]; rows sum to 1."""
+        """Shares of the sources in the samples between adjacent positions, float64[num_points - 1, num_sources]."""
         read = np.diff(self.samples, axis=0)
         shares: Float64s = read / np.diff(self.positions)[:, None]
         return shares
@@ -373,7 +373,7 @@ def history_of(lock: RunLock, read_before: ReadBefore, positions: Integers | Non
 
 
 def computed_history(timeline: Timeline, points: Int64s) -> tuple[Int64s, Float64s]:
-    """Returns the samples and passes read of each source before each point, both [num_points, num_sources]."""
+    """Returns the numbers of samples and passes read before each point, both [num_points, num_sources]."""
     lock = timeline.lock
     samples = np.zeros((len(points), len(lock.sources)), dtype=np.int64)
     passes = np.zeros((len(points), len(lock.sources)), dtype=np.float64)

@@ -1,7 +1,7 @@
 """Runs in the reference's order: the dataset builder builds and caches the order, which cannot change.
 
-`run.lock` has the data, as for every run. The samples of a pair are windows of one stream of as many epochs as needed,
-and these windows are shuffled together.
+`run.lock` has the data, as for every run. The samples of a pair are the windows of one stream, which has enough
+epochs for all samples; the windows of these epochs are shuffled together.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tokenloom.run.sources import check_opened
 
 
 def known_order(settings: RunSettings, lock: RunLock, num_samples: int) -> KnownOrder:
-    """Returns what loader states store; positions above 0 share one digest, since any change reshuffles the order."""
+    """Returns the order for loader states; positions above 0 share one digest: any change reshuffles them all."""
     _, shares = _blend(settings, lock)
     weights = [] if shares is None else [share.hex() for share in normalize(shares)]
     facts = {**stored_order_facts(lock), "weights": weights}
@@ -80,8 +80,8 @@ class ReferenceOrder:
     def dataset(self) -> Any:
         """Builds the dataset of the run's pair or blend, with the attribute `run_order`.
 
-        Under `torch.distributed` all ranks must call this; one rank builds. If the blend needs more samples of a
-        dataset than the reference builds, they are built here; the reference raises an error.
+        Under `torch.distributed` all ranks must call this; one rank builds. The blend can need more samples
+        of a dataset than the reference builds: the reference then raises an error, this method builds more samples.
         """
         settings, lock, tokenizer = read_run(self.path), self.lock, self.tokenizer
         if isinstance(tokenizer, RunTokenizer) and lock.tokenizer is not None:
@@ -122,7 +122,7 @@ class ReferenceOrder:
         return [(each, pair, self._pair_rows.source_of(pair)) for each, pair in pairs]
 
     def _located(self, start: int, stop: int) -> Iterator[tuple[Int64s, NDArray[Any], NDArray[Any]]]:
-        """Yields chunks of [start, stop): positions, the index of each position's dataset, and the sample in it."""
+        """Yields chunks of [start, stop): positions, indices of their datasets, indices of samples in the datasets."""
         order = self._dataset.order if isinstance(self._dataset, BlendedDataset) else None
         for first in range(start, stop, _ROWS_AT_ONCE):
             positions = np.arange(first, min(first + _ROWS_AT_ONCE, stop), dtype=np.int64)
@@ -136,7 +136,7 @@ class ReferenceOrder:
         return trace_stored(self._dataset, positions, firsts, pair_rows=self._pair_rows, lock=self.lock)
 
     def positions_reading(self, source: int, documents: Integers, *, start: int, stop: int | None) -> Int64s:
-        """Returns all positions in [start, stop) that read documents of a source, or more; 5 ns per index row."""
+        """Returns all positions in [start, stop) that read `documents`, and maybe others; takes 5 ns per index row."""
         wanted = checked_documents(self.lock.sources[source], documents)
         first, last = checked_range(len(self._dataset), start, stop)
         pairs, rows = self._pair_rows.locate(np.full(len(wanted), source, dtype=np.int32), wanted)
@@ -150,7 +150,7 @@ class ReferenceOrder:
         return np.unique(np.concatenate(found))
 
     def read_before(self, points: Int64s) -> tuple[Int64s, Float64s]:
-        """Returns the samples and passes read of each source before each point, both [num_points, num_sources]."""
+        """Returns the numbers of samples and passes read before each point, both [num_points, num_sources]."""
         samples = np.zeros((len(points), len(self.lock.sources)), dtype=np.int64)
         sources = [source for _, _, source in self._members]
         read = np.zeros(len(sources), dtype=np.int64)
@@ -188,7 +188,7 @@ _ROWS_AT_ONCE = 1 << 22  # index rows read at a time
 
 
 def _samples_of(dataset: MegatronDataset, rows: Int64s) -> NDArray[np.bool_]:
-    """Returns which samples of a dataset read any of these rows of its pair, bool[num_samples]; all if unknown."""
+    """Returns which samples of a dataset read any of `rows` of its pair, bool[num_samples]; all True if unknown."""
     count = len(dataset)
     order = dataset.order if isinstance(dataset, GPTDataset) else None
     arrays = order.arrays if isinstance(order, ArrayOrder) else {}
@@ -209,7 +209,7 @@ def _samples_of(dataset: MegatronDataset, rows: Int64s) -> NDArray[np.bool_]:
 
 
 def _row(dataset: Any, samples: Int64s, report: Report | None) -> LedgerRow:
-    """Returns the ledger row of samples of a dataset, without repeats; reads no data if `report` is None."""
+    """Returns the ledger row of distinct samples of a dataset; reads no data if `report` is None."""
     length, has_conversations = dataset.config.sequence_length, isinstance(dataset, ConversationSamples)
     is_plain = not has_conversations and not dataset.counts_need_tokens
     counts = NO_SLOTS
@@ -239,7 +239,7 @@ def _row(dataset: Any, samples: Int64s, report: Report | None) -> LedgerRow:
 
 
 def _blend(settings: RunSettings, lock: RunLock) -> tuple[list[LockedPair], list[float] | None]:
-    """Returns the non-empty pairs, in lock order, and their weights; None instead of weights for a single pair."""
+    """Returns the non-empty pairs, in lock order, and their weights; a single pair has None instead of weights."""
     shares = dict(settings.stages[0].weights or ())
     pairs: list[LockedPair] = []
     weights: list[float] = []

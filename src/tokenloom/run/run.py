@@ -39,10 +39,10 @@ _POSITIONS_AT_ONCE = 1 << 16  # positions traced at a time
 class Run(HasFacts):
     """The data of a training run from its first sample to its last, in a computed order.
 
-    Users write `run.toml`. `run.lock` records the exact data; `tokenloom run lock` writes it, or `Run.open` if it is
-    missing. The tokens at a position are computed from the lock: no index is built, and opening a run reads only these
-    two files. Positions do not depend on ranks or batch sizes. With `order = "megatron"` the dataset builder builds and
-    caches the order as an index instead.
+    Users write `run.toml`. `tokenloom run lock` writes `run.lock`, which records the exact data; `Run.open` writes a
+    missing lock. The tokens at a position are computed from the lock: no index is built, and opening a run reads only
+    these two files. Positions do not depend on ranks or batch sizes. With `order = "megatron"` the dataset builder
+    instead builds and caches the order as an index.
 
     Methods raise `ConfigError` if a position or document does not exist, or if the reference's order does not support
     the method. They raise `DatasetFormatError` or `DatasetNotFoundError` if data changed after locking.
@@ -121,7 +121,7 @@ class Run(HasFacts):
 
         Args:
             path: path of `run.toml`; the lock is stored beside it.
-            tokenizer: tokenizer to use instead of the one in `run.toml`, which is loaded only if text is needed.
+            tokenizer: tokenizer to use; None for that of `run.toml`, which is then loaded only if text is needed.
             mmap, object_storage, allow_tokenizer_mismatch, allow_data_mismatch: see `Reading`.
             path_to_cache: folder for the index arrays of `order = "megatron"`; None for the folder of the data.
 
@@ -176,7 +176,7 @@ class Run(HasFacts):
 
     @property
     def tokenizer(self) -> Any:
-        """The tokenizer passed to `open`, or that of `run.toml`, which is loaded when text is needed."""
+        """The tokenizer passed to `open`; if none was passed, that of `run.toml`, loaded when text is needed."""
         if self._tokenizer is not None:
             return self._tokenizer
         locked = self.lock.tokenizer
@@ -221,12 +221,12 @@ class Run(HasFacts):
     def when(self, *documents: str, start: int = 0, stop: int | None = None) -> SpanTable:
         """Returns a table of all spans of documents, already read or not, in ascending order of positions.
 
-        For a source of a million documents this takes about 10 us per document and pass, for any number of positions.
-        Held-out documents have no rows. Rows of denied documents are marked from the denial's position on.
+        Looking up one of a million documents of a source takes about 10 us per pass, for any number of positions.
+        Held-out documents have no rows. `denied` is True for denied documents at positions from the denial on.
 
         Args:
             documents: names such as `web:12345` (document 12,345 of source `web`) or `crawl/0007.jsonl:88` (a record).
-            start, stop: positions [start, stop); None for the end of the run.
+            start, stop: the range of positions, [start, stop); without `stop`, the range ends with the run.
         """
         from tokenloom.run.audit.source_origins import resolve_names
 
@@ -258,7 +258,7 @@ class Run(HasFacts):
 
         Args:
             names: names of sources; empty for all sources with a holdout.
-            sequence_length: tokens per sample; None for that of the first stage.
+            sequence_length: tokens per sample; None for the sequence length of the first stage.
         """
         length = self.timeline.lock.segments[0].sequence_length if sequence_length is None else sequence_length
         held = holdout_lock(self.lock, names=names, sequence_length=length)
@@ -275,7 +275,7 @@ class Run(HasFacts):
 
         Args:
             until: the position; None for the end of the run.
-            reads_data: whether to read data where loss depends on tokens; if False, these slots are not counted.
+            reads_data: whether to read data if loss depends on tokens; if False, the slots concerned are not counted.
         """
         if (position := self.num_samples if until is None else until) is None:
             raise ConfigError("the run is endless, so its ledger needs an end", hint="pass a position or a step")
@@ -292,8 +292,8 @@ class Run(HasFacts):
         """Returns the exact numbers of samples and passes of each source that are read before each of `positions`.
 
         Args:
-            positions: integers[num_points], ascending; None for at most 200 points up to `until`, plus stage starts.
-            until: the last default point; None for the end of the run.
+            positions: integers[num_points], ascending; None for stage starts, `until`, and at most 200 others.
+            until: last position if `positions` is None; by default the end of the run.
         """
         from tokenloom.run.plan import computed_history, history_of
 

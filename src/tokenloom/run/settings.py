@@ -183,7 +183,7 @@ class RunSettings:
 
 
 def located_tokenizer(name: str, folder: str) -> str:
-    """Converts `tokenizer` of `run.toml` to an argument of `load_tokenizer`: local paths are relative to `folder`."""
+    """Converts `tokenizer` of `run.toml` to an argument of `load_tokenizer`; joins a relative path to `folder`."""
     is_file = not any(kind.takes(name) for kind in TOKENIZER_KINDS.values())
     found = join_path(name, folder) if is_file else name
     return name if not os.path.exists(found) and local_file(name) is not None else found
@@ -197,7 +197,7 @@ def join_path(name: str, folder: str) -> str:
 
 
 def from_folder(name: str, folder: str) -> str:
-    """Makes a path relative to `folder` instead of the working directory; returns URLs and absolute paths unchanged."""
+    """Makes `name`, a path relative to the working directory, relative to `folder`; keeps URLs and absolute paths."""
     return name if is_remote(name) or os.path.isabs(name) else os.path.relpath(name, folder or os.curdir)
 
 
@@ -235,7 +235,7 @@ def parse_name(text: str, sources: Collection[str]) -> DocumentName:
 
 
 def record_name(text: str, sources: Collection[str]) -> str:
-    """Returns the name of a record; adds `./` if its file name could be mistaken for a source."""
+    """Returns the name of a record; adds `./` if the name of its file could be mistaken for the name of a source."""
     name = text.strip().rpartition(":")[0]
     return text.strip() if _like_file(name) and name not in sources else f"./{text.strip()}"
 
@@ -467,7 +467,7 @@ _ANY_TOKENIZER = SimpleNamespace(vocab_size=None, tokenize=str, detokenize=str) 
 
 
 def sample_settings(table: Table, dataset: str, windows: str) -> dict[str, Any]:
-    """Validates [samples] with the dataset class; returns `DEFAULTS` updated by values that are not class defaults."""
+    """Validates [samples] with the dataset class; returns `DEFAULTS`, updated by values other than class defaults."""
     no_effect = f'remove it: it has no effect with `dataset = "{dataset}"`'
     elsewhere = NOT_HERE | dict.fromkeys(() if dataset in CONVERSATIONS else _PARALLEL, no_effect)
     usual = {
@@ -506,7 +506,7 @@ def most_in_pack(run: RunSettings | RunLock) -> int | None:
 
 
 def config_of(dataset: str, samples: Mapping[str, Any], sequence_length: int) -> GPTDatasetConfig:
-    """Builds the settings of the dataset class with a placeholder tokenizer, to validate them and count samples."""
+    """Builds the settings of the dataset class with a placeholder tokenizer, to validate and to count samples."""
     return KINDS[dataset](random_seed=0, sequence_length=sequence_length, tokenizer=_ANY_TOKENIZER, **samples)
 
 
@@ -523,7 +523,7 @@ def _plain(value: Any) -> Any:
 
 
 def read_locked(path: str) -> RunLock | None:
-    """Reads the lock, None if missing, and checks that it matches `run.toml`; retries while another process writes."""
+    """Returns the lock, None if missing; checks that it matches `run.toml`; retries while another process writes."""
     key = lock_path(path)
     while True:
         before = _identity_at(key)

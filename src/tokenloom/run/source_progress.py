@@ -1,20 +1,20 @@
 """The progress of each source: which windows it gave before a segment, and therefore which it gives in the segment.
 
 A *walk* reads the windows of some pairs of a source once, in shuffled order; a *regular* walk reads all its pairs.
-*Take* n of a source in a segment is the n-th window that the source gives there. A *leaf* is a source's index there.
+*Take* n of a source is the n-th window that the source gives in a segment. A *leaf* is a source's index in a segment.
 
 Segments are entered and left in order. If a segment is cut within a mixing block, each source gives its unread windows
 of that block first in later segments. So no window is lost or repeated, and nothing before the cut changes.
 
 A *phase* is a series of segments of one sequence length. If the lock knows in advance that another length follows,
-passes continue into it: they are cut into stretches of the longest length (`PassPart`), each segment reads as many
+passes continue there: they are cut into stretches of the longest length (`PassPart`), each segment reads as many
 whole stretches as planned, and the next segment begins a walk over the rest of the pass. Otherwise each phase begins a
 new walk of every source.
 
-If a source gained pairs while part of its pass was left, a walk over the new pairs is merged with the rest so that both
-end together. New pairs that are too small for a window wait for the next walk.
+If a source gained pairs during a pass, a walk over the new pairs is merged with the rest of the pass, and both end
+together. New pairs that are too small for a window wait for the next walk.
 
-So a source gives regular walks in ascending order (`Entered`), and before them the windows of a finite map (`TakeMap`).
+So a source first gives the windows of a finite map (`TakeMap`), then regular walks in ascending order (`Entered`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class TakeMap:
 
     Attributes:
         parts: int64[num_parts, 3], in the order of takes: walk, first window, one past the last window. A walk below 0
-            stands for `merges[-1 - walk]`: the row is then a range of takes of that map.
+            stands for `merges[-1 - walk]`: the other two numbers are then a range of takes of that map.
         merges: evenly mixed maps.
     """
 
@@ -215,7 +215,7 @@ class Entered:
         )
 
     def locate(self, leaves: NDArray[np.int32], takes: Int64s) -> Windows:
-        """Returns the walk and window of each take; take 0 is the first window of the segment."""
+        """Returns the walk and window of each take; take 0 is the source's first window in the segment."""
         later = takes - self.early_counts[leaves] if self.early else takes
         walks, windows = np.divmod(later + self.offsets[leaves], self.num_windows[leaves])
         walks += self.walks[leaves]
@@ -230,7 +230,7 @@ class Entered:
         return walks, windows
 
     def takes(self, leaf: int, walks: Int64s, windows: Int64s) -> Int64s:
-        """Returns the number of each window among those that a source gives in the segment; -1 if given before."""
+        """Returns the take of each window; -1 for windows that do not exist, or were given before the segment."""
         walk, size = int(self.walks[leaf]), int(self.num_windows[leaf])
         found = (walks - walk) * size + windows - int(self.offsets[leaf])
         found[(walks < walk) | (windows < 0) | (windows >= size) | (found < 0)] = -1
@@ -244,7 +244,7 @@ class Entered:
         return int(self.early_counts[leaf]) + (int(self.num_windows[leaf]) - offset if offset else 0)
 
     def takes_within(self, leaf: int, max_passes: int) -> int:
-        """Returns how many windows a source gives until it reaches `max_passes`; windows left unread do not count."""
+        """Returns how many windows a source may give within `max_passes`; windows left unread use up no passes."""
         size, left, unread = int(self.num_windows[leaf]), self.left_of_pass(leaf), self.unread.get(leaf)
         passes = max_passes - int(self.passes[leaf]) - (int(self.offsets[leaf]) > 0)
         if not unread:  # a pass that has begun is read to its end even if the cap was lowered
@@ -253,7 +253,7 @@ class Entered:
 
 
 def _in_windows(rest: Walk, sequence_length: int) -> Walk | None:
-    """Cuts the rest of a pass into windows of another length; None if no window is left or stretches do not divide."""
+    """Cuts the rest of a pass into windows of another length; None if none is left or they do not fit stretches."""
     part = rest.part
     begin = -(-part.first_token // sequence_length)
     num_windows = part.num_tokens // sequence_length - begin
@@ -303,7 +303,7 @@ class Progress:
         return other
 
     def _give_up(self, source: int, taken_over: Fraction | int = 0) -> None:
-        """Counts the rest of a pass as unread, except a fraction that is continued at another sequence length."""
+        """Counts the rest of a pass as unread, except the fraction that another sequence length takes over."""
         left = self.left_of_pass(source)
         if part := (Fraction(left, int(self._num_windows[source])) if left else 0) - taken_over:
             self.unread[source] = self.unread.get(source, Fraction(0)) + part
@@ -400,7 +400,7 @@ class Progress:
             raise too_many_walks(self._sources[source].name, f"stage {segment.stage!r}", int(self._walks[source]))
 
     def _leave_pass(self, entered: Entered, leaf: int, taken: int) -> None:
-        """Makes a walk of the rest of a pass, which follows the windows planned in this segment."""
+        """Makes a walk over the rest of a pass: all that follows the windows planned in this segment."""
         source = int(entered.sources[leaf])
         rest, offset, number = self._rests.pop(source, None), int(self._offsets[source]), int(self._walks[source])
         planned = self._planned.pop(source, -1)
@@ -429,7 +429,7 @@ class Progress:
             self._walks[source] += 1
 
     def _take_over(self, source: int) -> int | None:
-        """Cuts the rest of a pass into windows of the current length; returns their number, None if there are none."""
+        """Cuts the rest of a pass into windows of the current length; returns how many, or None if there are none."""
         rest = self._rests.get(source)
         if rest is None or (rest := _in_windows(rest, self._sequence_length)) is None:
             return None
@@ -446,7 +446,7 @@ class Progress:
         return np.array(tokens, dtype=np.int64) - self.sizes.extra
 
     def _set_aside(self, source: int) -> TakeMap:
-        """Moves the rest of a source's pass to its early takes; the next regular walk begins the next pass."""
+        """Turns the rest of a source's pass into early takes and returns them; the next regular walk begins a pass."""
         left = self._early.pop(source, _NOTHING)
         if (rest := self._rests.pop(source, None)) is not None:
             left += TakeMap.of((rest.number, 0, rest.num_windows))
@@ -538,7 +538,7 @@ def num_taken(mixed: MixedStage, block: int, offset: int) -> Int64s:
 
 
 def _unread(takes: Int64s, count: int) -> tuple[Int64s, int]:
-    """Returns the unread `takes` below the last take that was read, and the number of takes up to and including it."""
+    """Returns the unread `takes` below the last take that was read, and the number of takes up to that last take."""
     behind = np.arange(count - len(takes), count, dtype=np.int64) == takes
     unread = int(np.flatnonzero(~behind)[-1]) + 1 if not behind.all() else 0
     return takes[:unread], count - (len(takes) - unread)

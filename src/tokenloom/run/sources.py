@@ -104,7 +104,7 @@ def lock_pair(
     reads: Kind | None = None,
     object_storage: ObjectStorageSettings | None = None,
 ) -> LockedPair:
-    """Locks one pair, without a holdout; checks that its tokenizer is `tokenizer` and its kind `reads`, unless None."""
+    """Locks one pair, without a holdout. If not None, `tokenizer` must be the pair's tokenizer, `reads` its kind."""
     pair = IndexedDataset(prefix, object_storage=object_storage)
     prefix = pair.path_prefix
     if pair.dtype.kind not in "iu":
@@ -204,7 +204,7 @@ def _lock_source(
 
 
 def _with_packs(source: LockedSource, settings: RunSettings, old: RunLock | None, opens: Opens) -> LockedSource:
-    """Returns the source with the packs per walk of each pair and sequence length; conversations count as packs."""
+    """Returns the source with `packs` of each pair set for all sequence lengths; conversations count as packs."""
     lengths = {stage.sequence_length for stage in settings.stages}
     lengths |= set() if old is None else {segment.sequence_length for segment in old.segments}
     decide = ("seed", "dataset", "windows", "samples")
@@ -275,7 +275,7 @@ NUM_THREADS = 16  # threads that open pairs in parallel: remote pairs cost a few
 
 
 def find_pairs(source: SourceSettings, folder: str) -> list[str]:
-    """Returns the prefixes of a source's pairs. Entries of `data` keep their order; globs are sorted by name."""
+    """Returns the prefixes of a source's pairs. Entries of `data` keep their order; matches of a glob are sorted."""
     found = [prefix for entry in source.data for prefix in _datasets_of(join_path(entry, folder), source.name)]
     with ThreadPoolExecutor(NUM_THREADS) as executor:
         are_far = any(map(is_remote, found))  # local pairs open faster than threads start

@@ -82,7 +82,7 @@ class Timeline:
         return sources, walks, windows
 
     def positions_of(self, source: int, walks: Int64s, windows: Int64s, *, sequence_length: int) -> Int64s:
-        """Returns the position that reads each window of a source, int64[num_windows]; -1 if none does."""
+        """Returns the position that reads each window of a source, int64[num_windows]; -1 if no position does."""
         walks, windows = np.asarray(walks, dtype=np.int64), np.asarray(windows, dtype=np.int64)
         found = np.full(walks.shape, -1, dtype=np.int64)
         left = np.flatnonzero((walks >= 0) & (walks < MOST_WALKS) & (windows >= 0) & (windows < MOST_WINDOWS))
@@ -108,7 +108,7 @@ class Timeline:
         return found
 
     def special_walks(self, source: int) -> list[int]:
-        """Returns the walks of a source over new pairs or a part of a pass, in segments entered so far."""
+        """Returns the numbers of a source's walks over new pairs or over part of a pass, in segments entered so far."""
         return [walk for number, walk in self._progress.special if number == source]
 
     def _readings(self, source: int) -> Iterator[tuple[EnteredSegment, int]]:

@@ -1,6 +1,6 @@
 """The ledger of a run: what became of its tokens before a position, and what filled its samples. Counts must balance.
 
-Passes, walks and the tokens left of them come from the plan of a run that ends at the position. The use of slots is
+Numbers of passes, walks and remaining tokens come from the plan of a run that ends at the position. The use of slots is
 computed, or counted from the data if loss depends on tokens.
 """
 
@@ -34,12 +34,12 @@ def chunks_of(positions: Int64s, sequence_length: int) -> Iterator[Int64s]:
 
 
 def not_counted(samples: int, slots: int, tokens: int) -> SlotCounts:
-    """Returns the counts of samples without reading data: all slots and tokens are of unknown use."""
+    """Returns counts for samples whose data are not read: the use of all slots and tokens is unknown."""
     return SlotCounts(samples=samples, slots=slots, tokens=tokens, not_counted_slots=slots, not_counted_tokens=tokens)
 
 
 class LedgerCount:
-    """Counts the tokens of a run and the slots of its samples; without `report`, which gets progress, reads no data."""
+    """Counts the tokens of a run and the slots of its samples; reads no data without the progress callback `report`."""
 
     def __init__(self, dataset: RunDataset, report: Report | None) -> None:
         self._dataset, self._lock, self._report = dataset, dataset.lock, report
@@ -81,7 +81,7 @@ class LedgerCount:
     def _row(
         self, reading: PlannedReading, length: int, stop: int, brought: int, looked_into: Mapping[int, SlotCounts]
     ) -> LedgerRow:
-        """Returns the row of a source in a segment; all tokens left of passes count as `not_reached`."""
+        """Returns the row of a source in a segment; all remaining tokens of passes count as `not_reached`."""
         source, extra = self._numbers[reading.source], extra_tokens(self._lock)
         walks, samples = reading.walks or (), reading.num_samples or 0
         offered = sum(self._sizes.tokens(source, each.first_pair, each.last_pair) * each.count for each in walks)
@@ -127,7 +127,7 @@ class LedgerCount:
         return not self._is_plain or any(start < stop for start in self._denied.starts(source))
 
     def _counts(self, number: int, segment: PlannedSegment, stop: int) -> dict[int, SlotCounts]:
-        """Counts, by source, the slots of those samples of a segment whose data must be read."""
+        """Counts, by source, the slots of a segment's samples, except samples whose data need not be read."""
         start, counts = segment.start, dict[int, SlotCounts]()
         sources = [source for source, _ in self._lock.segments[number].weights]
         if self._report is None or not any(self._needs_reading(source, stop) for source in sources):
@@ -160,7 +160,7 @@ class LedgerRow:
     remain (`handed_on`, `not_reached`).
 
     Attributes:
-        brought: tokens left of passes that began in earlier stages.
+        brought: remaining tokens of passes that began in earlier stages.
         offered: tokens of the passes that begin in this segment.
         counts: slots of the samples, and the tokens read into them.
         first_of_passes: first tokens of passes, which are never a label.
@@ -168,8 +168,8 @@ class LedgerRow:
             shorter samples read tokens that longer samples had dropped.
         dropped_empty, dropped_long, dropped_untrainable: conversations that are in no sample; see `ChatLedger`.
         handed_on: tokens left for later stages.
-        given_up: tokens left of passes that end early because another sequence length follows.
-        not_reached: tokens left of unfinished passes at the end of the ledger.
+        given_up: remaining tokens of passes that end early because another sequence length follows.
+        not_reached: remaining tokens of unfinished passes at the end of the ledger.
         balance: tokens and slots that are not accounted for; 0 unless a count is wrong.
     """
 
@@ -200,14 +200,14 @@ class LedgerRow:
 
     @property
     def balance(self) -> tuple[int, int]:
-        """(Number of tokens, number of slots) that are not accounted for; negative if counted twice."""
+        """Numbers of (tokens, slots) that are not accounted for; negative if counted twice."""
         slots, tokens = self.counts.balance
         never = self.first_of_passes + self.dropped_tail + self.dropped_tokens + self.given_up
         tokens += self.brought + self.offered - self.seen - never - self.handed_on - self.not_reached
         return tokens, slots
 
     def as_json(self) -> dict[str, Any]:
-        """Returns a JSON object of `samples`, `balance`, and counts in `tokens`, `slots`, `dropped_conversations`."""
+        """Returns a JSON object with `samples`, `tokens`, `dropped_conversations`, `slots` and `balance`."""
         counts, (tokens, slots) = self.counts, self.balance
         masked = _of(counts, "with_loss", "eod_masked", "prompt")
         dropped = {name: asdict(getattr(self, f"dropped_{name}")) for name in ("empty", "long", "untrainable")}
@@ -255,7 +255,7 @@ class LedgerStage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLedger:
-    """The ledger of a run before `position`: rows per segment, and (name, sum of its rows) of each source."""
+    """The ledger of a run before `position`: rows per segment, and for each source (name, sum of the source's rows)."""
 
     position: int
     stages: tuple[LedgerStage, ...]
@@ -273,7 +273,7 @@ class RunLedger:
         return sum(abs(number) for row in rows for number in row.balance)
 
     def as_json(self) -> dict[str, Any]:
-        """Returns a JSON object of `position`, `balance`, `total`, `sources`, and `stages` with their own `sources`."""
+        """Returns a JSON object with `position`, `balance`, `total`, `sources`, `stages`; each stage has `sources`."""
         stages = [
             {
                 **_of(stage, "stage", "start", "stop", "sequence_length"),

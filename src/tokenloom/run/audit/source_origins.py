@@ -29,7 +29,7 @@ HINT = "make pairs with `tokenloom preprocess`, which writes PREFIX.origins.npy 
 
 
 class _PairOrigins(NamedTuple):
-    """A pair's origins and document boundaries; `files` has its files as indices in `SourceOrigins.files`, then -1."""
+    """A pair's origins and document boundaries; `files` has its files' indices in `SourceOrigins.files`, then -1."""
 
     origins: Origins
     files: NDArray[np.int32]
@@ -68,11 +68,11 @@ class SourceOrigins:
     def locate(self, source: int, documents: Int64s) -> tuple[NDArray[np.int32], Int64s]:
         """Returns the input file and record of each document of a source.
 
-        Files are int32[count], indices in `files`, -1 if unknown. Records are int64[count], from 1, 0 if unknown.
+        Files: int32[count], indices in `files`; -1 if unknown. Records: int64[count], counted from 1; 0 if unknown.
 
         Raises:
             DatasetFormatError: origins are damaged or belong to other data.
-            DatasetNotFoundError, StorageError: a pair does not exist, or a store does not respond.
+            DatasetNotFoundError, StorageError: a pair is missing or cannot be reached.
         """
         files, records = np.full(len(documents), -1, dtype=np.int32), np.zeros(len(documents), dtype=np.int64)
         pairs, rows = self._pairs.locate(np.full(len(documents), source, dtype=np.int32), documents)
@@ -129,7 +129,7 @@ class SourceOrigins:
 
     @cached_property
     def _by_path(self) -> dict[str, list[tuple[int, _PairOrigins, int]]]:
-        """{input file: [(pair made from it, origins of the pair, index of the file in these)]}; opens all pairs."""
+        """{input file: [(pair made from it, the pair's origins, the file's index in the origins)]}; opens all pairs."""
         by_path: dict[str, list[tuple[int, _PairOrigins, int]]] = {}
         for pair in range(len(self._pairs.prefixes)):
             if (opened := self._open(pair)) is not None:
@@ -155,7 +155,7 @@ class SourceOrigins:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedDocuments:
-    """Documents by source, ascending; `of_records` has (source, document) of those found by record. See `LockedRun`."""
+    """Documents by source, ascending; `of_records`: (source, document) made from a record. Rest: see `LockedRun`."""
 
     by_source: tuple[tuple[int, tuple[int, ...]], ...]
     of_records: frozenset[tuple[int, int]]

@@ -58,13 +58,13 @@ class SpanTable:
         positions: int64, position of the sample.
         segments: int32, index of the segment in the lock; 0 without a lock.
         sources: int32, index of the source.
-        passes: int64, index of the pass over the source; in a stored order, of the epoch; -1 if unknown.
+        passes: int64, index of the pass over the source, or of the epoch in a stored order; -1 if unknown.
         walks: int64, index of the walk among all walks over the source; -1 in a stored order.
         windows: int64, index of the window in the walk; in a stored order, index of the sample in its dataset.
         documents: int64, index of the document in the source, over all pairs of the source.
         starts, lengths: int64, index of the span's first token in the document, and number of tokens of the span.
         slots: int64, index of the span's first token in the sample.
-        denied: bool, whether the document is denied, so that the sample has padding instead.
+        denied: bool, whether the document is denied at the position; the sample then has padding instead.
         source_names, stage_names: names by index of the source and by index of the segment; no stages without a lock.
         pair_rows: prefixes of the `.bin`/`.idx` pairs of each source, and the first document of each pair.
         run: identity of the run; None for datasets without a run.
@@ -129,11 +129,11 @@ class SpanTable:
         return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 
     def pairs(self) -> tuple[Int32s, Int64s]:
-        """Returns the pair of each document as an index in `pair_rows.prefixes`, int32, and its row there, int64."""
+        """Returns each document's pair, an index in `pair_rows.prefixes`, int32, and row in the pair, int64."""
         return self.pair_rows.locate(self.sources, self.documents)
 
     def columns(self) -> dict[str, tuple[NDArray[Any], NDArray[np.bool_] | None]]:
-        """Returns {column name: (values[num_spans], mask of unknown values, bool[num_spans], or None if all known)}."""
+        """Returns {column name: (values[num_spans], bool[num_spans] where unknown, or None if all are known)}."""
         pairs, rows = self.pairs()
         unknown = np.full(len(self), -1, dtype=np.int64)
 
@@ -202,8 +202,8 @@ def _named(names: Sequence[str], numbers: NDArray[Any]) -> tuple[NDArray[Any], N
 class PairRows:
     """The pairs of all sources, in ascending order of sources and documents.
 
-    `first_pairs`, int64[num_sources + 1], has the index in `prefixes` of each source's first pair, then the number of
-    pairs. `first_documents`, int64[num_pairs], has the index in the source of each pair's first document.
+    `first_pairs`, int64[num_sources + 1]: for each source, the index of the first pair in `prefixes`; last, the number
+    of pairs. `first_documents`, int64[num_pairs]: for each pair, the index of the first document in the source.
     """
 
     prefixes: tuple[str, ...]
@@ -216,7 +216,7 @@ class PairRows:
 
     @classmethod
     def of(cls, sources: Sequence[Sequence[tuple[str, int]]]) -> Self:
-        """Builds the table; `sources` lists, for each source, (prefix, number of documents) of its pairs."""
+        """Builds the table; `sources` has, for each source, (prefix, number of documents) of each pair."""
         firsts = (accumulate((count for _, count in pairs), initial=0) for pairs in sources)
         return cls(
             prefixes=tuple(prefix for pairs in sources for prefix, _ in pairs),
@@ -225,7 +225,7 @@ class PairRows:
         )
 
     def locate(self, sources: NDArray[np.int32], documents: Int64s) -> tuple[NDArray[np.int32], Int64s]:
-        """Returns the pair of each document, int32[count], an index in `prefixes`, and its row there, int64[count]."""
+        """Returns each document's pair, an index in `prefixes`, int32[count], and row in the pair, int64[count]."""
         pairs = np.empty(len(documents), dtype=np.int32)
         for source in np.unique(sources).tolist():
             chosen = np.flatnonzero(sources == source)
@@ -278,7 +278,7 @@ def _checked_positions(positions: Integers, dataset: Any) -> Int64s:
 def trace_stored(
     dataset: Any, positions: Integers, sources: Sequence[tuple[int, int]], *, pair_rows: PairRows, lock: RunLock | None
 ) -> SpanTable:
-    """Traces a stored order; `sources` has (source, index of the first document in it) per dataset of the blend."""
+    """Traces a stored order; `sources` has, per dataset, (source, index in the source of the first document)."""
     positions = _checked_positions(positions, dataset)
     members, numbers, samples = members_of(dataset), np.zeros(len(positions), dtype=np.int32), positions
     if isinstance(dataset, BlendedDataset):
@@ -305,7 +305,7 @@ Columns = dict[str, NDArray[Any]]
 def _columns(
     dataset: KnowsSpans, numbers: Int64s, *, samples: Int64s, source: int, of_samples: Columns, first_document: int = 0
 ) -> Columns:
-    """Returns the spans of samples `numbers` of one source as columns; `samples` has the index of each position."""
+    """Returns the spans of samples `numbers` as columns; `samples` has the index of each sample's position."""
     spans = dataset.span_batch(numbers)
     slots = dataset.slots_of(spans.documents) if hasattr(dataset, "slots_of") else spans.lengths
     counts, denied, ends = np.diff(spans.row_offsets), spans.documents < 0, np.cumsum(slots)
@@ -353,7 +353,7 @@ def find_spans(
     """Returns the spans of documents of a source at positions [start, stop), by arithmetic.
 
     For conversations use `positions_reading` and `trace_dataset` instead. Held-out and empty documents have no spans.
-    Spans of denied documents are marked from the denial on.
+    `denied` is True for spans of denied documents at positions from the denial on.
     """
     lock = dataset.lock
     parts = list(_occurrences(dataset, source, documents, start, stop))
@@ -404,7 +404,7 @@ def _occurrences(
 
 
 def _walks_read(timeline: Timeline, source: int, start: int, stop: int) -> dict[Walk, list[Int64s]]:
-    """Groups the walks of a source read at positions [start, stop) by all that is equal except number and pass."""
+    """Groups numbers of walks read in mixing blocks of [start, stop); keys are walks with number and pass set to 0."""
     found: dict[Walk, list[Int64s]] = {}
 
     def add(walk: Walk, numbers: Int64s) -> None:
