@@ -636,7 +636,7 @@ def test_plain_text_is_for_variable_lengths_alone_and_indices_are_refused(tmp_pa
         InOrder(SFTDataset, [prefix])
     source = InOrder(SFTDataset, talks[0])
     for ask in (source.dataset.ledger, lambda: source.dataset.document_index, lambda: source.dataset.sample_index):
-        with pytest.raises(ConfigError, match="has no indices, as its order is computed"):
+        with pytest.raises(ConfigError, match="has no index arrays, as its order is computed"):
             ask()
     with pytest.raises(ConfigError, match="has no indices"):
         InOrder(VarlenDataset, talks[0]).dataset.lengths()

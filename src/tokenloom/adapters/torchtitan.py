@@ -76,7 +76,7 @@ class Batches:
         dataset = loaded[Split[config.part].value] if "split" in settings else loaded
         if dataset is None or (found := len(dataset[0]["tokens"])) != seq_len:
             got = "no data" if dataset is None else f"samples of {found} tokens"
-            raise ConfigError(f"{config.part}: must have samples of the trainer's {seq_len} tokens, got {got}")
+            raise ConfigError(f"{config.part}: samples must have the {seq_len} tokens of `seq_len`, got {got}")
         return dataset
 
     def __iter__(self) -> Iterator[tuple[dict[str, Any], Any]]:

@@ -263,7 +263,7 @@ def describe_settings(
 ) -> dict[str, str]:
     """Returns {name: description} of the settings that determine the samples.
 
-    Includes settings of a user's config that are part of the cache key. Folders may differ between hosts, so prefixes
+    Includes settings that a user's config class adds to the cache key. Folders may differ between hosts, so prefixes
     are described by their last part only; `describe_data` describes the data.
     """
     bases = [base for base in type(config).__mro__ if base.__module__.startswith("tokenloom.")]

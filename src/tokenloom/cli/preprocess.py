@@ -223,7 +223,7 @@ class TextOptions(TokenizerOptions, JobOptions, JsonOption):
             lines, text, Parquet, Arrow and Hugging Face datasets; also compressed with gzip, zstd, bz2 or xz.
         named_inputs: the inputs, instead of INPUT; files of unknown format are read as JSON lines.
         partitions: number of processes; the threads of --workers are divided among them.
-        lang: language for --split-sentences; split texts in other languages yourself, into lists of sentences.
+        lang: language for --split-sentences. For other languages, write each text as a list of sentences.
         dataset_impl: output format; there is only one.
         bos_token: begin-of-document token if the tokenizer defines none.
         dry_run: show how the first N documents are tokenized, write nothing.

@@ -129,7 +129,7 @@ class ConversationSamples(PairSamples):
         if isinstance(self.order, ConversationOrder):
             return self.order
         hint = "read samples by position, or run `tokenloom run plan` for counts"
-        raise ConfigError(f"{self._name()} has no indices, as its order is computed and has no end", hint=hint)
+        raise ConfigError(f"{self._name()} has no index arrays, as its order is computed and endless", hint=hint)
 
     def __len__(self) -> int:
         """Returns the number of samples; opens the index if `num_samples` is None."""

@@ -105,7 +105,7 @@ class MockMultimodalDataset(MockGPTDataset):
 
     @property
     def item_hook(self) -> str | None:
-        """`"preprocess_func"` if it is set, as only `dataset[k]` calls it; else None."""
+        """Name of the setting whose function only `dataset[k]` calls: "preprocess_func" if it is set; else None."""
         return None if self.config.preprocess_func is None else "preprocess_func"
 
     @cached_property

@@ -227,7 +227,7 @@ class DocumentLedger:
         del counts["num_read"]
         if sum(counts.values()) != self.num_read:
             parts = " + ".join(f"{count} {name.removeprefix('num_')}" for name, count in counts.items())
-            raise ConfigError(f"ledger: expected {self.num_read} documents, as many as read, found {parts}")
+            raise ConfigError(f"ledger: read {self.num_read} documents, but counts {parts}")
 
     def __add__(self, other: DocumentLedger) -> DocumentLedger:
         counts = dataclasses.asdict(other)

@@ -74,8 +74,8 @@ def make_walk_reader(
 
     Args:
         documents: the documents of the source.
-        is_shuffled: whether each walk shuffles pairs, blocks of 256 documents, and documents in blocks; with packs,
-            pairs and groups. Even if False, packs of 16 groups are permuted together.
+        is_shuffled: whether each walk shuffles. Windows: pairs, blocks of 256 documents, and documents within blocks.
+            Packs: pairs and groups; within every 16 groups, packs are permuted even if this is False.
         sequence_length: distance between the starts of windows, or tokens of a pack.
         extra: tokens that a sample reads beyond `sequence_length`, 0 or 1.
         denied: documents whose tokens are not read.

@@ -18,8 +18,8 @@ _INDENT = "    "
 def describe(identifiers: Mapping[str, Any]) -> tuple[str, str]:
     """Returns the description of an index and its key, which is the MD5 of the description in hexadecimal.
 
-    The description equals the reference's in every byte, as both share the cache: `json.dumps(identifiers, indent=4)`,
-    with objects replaced by their `unique_identifiers`. `json.dumps` would take most of a start with 1,000 datasets.
+    The description is the text of `json.dumps(identifiers, indent=4)`, with objects replaced by `unique_identifiers`,
+    as in the reference, which shares the cache. `json.dumps` would take most of the start of 1,000 datasets.
 
     Raises:
         ConfigError: an object has no `unique_identifiers`.

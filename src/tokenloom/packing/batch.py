@@ -335,7 +335,7 @@ def build_packed_microbatches(
     `cp_sizes` is given; and dataset_ids int64[n], if a sub-sample has a `dataset_id`.
 
     Args:
-        grouped_samples: the sub-samples of each microbatch: tensors by name, `original_seq_len` and `padded_seq_len`.
+        grouped_samples: per microbatch, its sub-samples: {name: tensor} with `original_seq_len` and `padded_seq_len`.
         dev: device of the packs.
         cp_sizes: number of ranks that share each pack; None if all packs have the same number.
 

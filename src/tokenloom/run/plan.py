@@ -45,7 +45,7 @@ class PlannedReading:
         weight, weights: weight of the source, and the sum of the weights of all sources.
         num_samples, num_tokens, share: samples and tokens read of the source, and its share of the segment's samples.
         num_windows: samples per pass.
-        begun_before, begun_after: number of passes that have begun at the start and at the end of the segment.
+        begun_before, begun_after: number of passes that began before the start and before the end of the segment.
         left_before, left_after: remaining samples of the current pass at the start and at the end of the segment.
         taken_over: remaining samples of a pass that began at another sequence length.
         num_pass_ends: number of passes that end in the segment.

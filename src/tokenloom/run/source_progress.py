@@ -549,7 +549,7 @@ def extra_tokens(settings: RunSettings | RunLock) -> int:
 
 
 def are_packs(settings: RunSettings | RunLock) -> bool:
-    """Returns whether a window is a pack of whole documents or conversations."""
+    """Returns whether samples are packs of whole documents or conversations, not windows of a stream."""
     return settings.windows == "best_fit" or settings.dataset in CONVERSATIONS
 
 

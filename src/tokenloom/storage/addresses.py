@@ -146,9 +146,9 @@ def make_client(address: ObjectAddress, settings: ObjectStorageSettings) -> Obje
     global _process
     if _process is not None and _process != os.getpid():
         # The libraries run threads, which do not exist in a fork: calls there would never return.
-        message = f"cannot use `{address.root}` in process {os.getpid()}, a fork of process {_process}: the threads of "
+        where = f"cannot use `{address.root}` in process {os.getpid()}, a fork of process {_process}"
         hint = 'start workers with `multiprocessing_context="forkserver"` or `"spawn"`'
-        raise StorageError(f"{message}its client do not survive a fork", hint=hint)
+        raise StorageError(f"{where}: the threads of its client do not survive a fork", hint=hint)
     _process = os.getpid()
     client: ObjectClient = pkgutil.resolve_name(STORES[address.scheme])(address, settings)
     return client

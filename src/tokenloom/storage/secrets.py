@@ -34,10 +34,10 @@ _queries: dict[str, str] = {}
 
 
 def admit(path: str) -> str:
-    """Stores the query of an address and returns the address without it; returns other paths unchanged.
+    """Stores the query string ("?…") of an address and returns the address without it; returns other paths unchanged.
 
-    `ConfigError` if the address contains a user or password, or if an earlier query of the same address named another
-    object than this query.
+    `ConfigError` if the address contains a user or password, or if the address had another query string before that
+    names another object.
     """
     scheme, separator, rest = path.partition("://")
     if not separator:

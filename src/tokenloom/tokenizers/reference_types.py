@@ -50,7 +50,7 @@ class ReferenceTokenizerOptions:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> ReferenceTokenizerOptions:
-        """Selects the options from arguments by name, of any program and version of the reference."""
+        """Selects the tokenizer options from {argument name: value} of any program and version of the reference."""
         names = {each.name for each in fields(cls)}
         found = {name: value for name, value in values.items() if name in names and value is not None}
         special = found.get("special_tokens") or values.get("tokenizer_special_tokens")
@@ -123,10 +123,10 @@ def _tiktoken(options: ReferenceTokenizerOptions, path: str, eod_token: str | No
     num_special, size = options.tiktoken_num_special_tokens, options.vocab_size or _TIKTOKEN_SIZE
     missing = [token for token in _TIKTOKEN_ROLES if token not in special]
     if missing:
-        raise ConfigError(f"special tokens: must include {', '.join(_TIKTOKEN_ROLES)}, lack {', '.join(missing)}")
+        raise ConfigError(f"special tokens: must include {', '.join(_TIKTOKEN_ROLES)}; missing: {', '.join(missing)}")
     if len(set(special)) < len(special) or not len(special) <= num_special < size:
-        limit = f"at most --tiktoken-num-special-tokens, which must be below --vocab-size, got {len(special)}, "
-        raise ConfigError(f"special tokens: must be distinct, {limit}{num_special} and {size}")
+        limits = f"at most --tiktoken-num-special-tokens={num_special}, which must be below --vocab-size={size}"
+        raise ConfigError(f"special tokens: must be distinct and {limits}, got {len(special)} tokens")
     ids = {token: number for number, token in enumerate(special)}
     ids |= {f"<SPECIAL_{number}>": number for number in range(len(special), num_special)}
     roles = {"eod_token": eod_token or "</s>", "bos_token": "<s>", "pad_token": "<pad>"}

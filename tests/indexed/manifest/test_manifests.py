@@ -257,7 +257,7 @@ def changed(**changes):
         (changed(tokenizer__sha256=...), "expected `tokenizer.sha256`, found none"),
         (changed(tokenizer__eod__id=-1), "in `tokenizer.eod`: the id of a special token: must be .*, got -1"),
         (changed(tokenizer__kind="x" * 99, tokenizer__path=["y" * 99]), r"found \['y{58}…"),
-        (changed(ledger__num_blank=0), "in `ledger`: ledger: expected 4 documents, as many as read, found 2 kept"),
+        (changed(ledger__num_blank=0), "in `ledger`: ledger: read 4 documents, but counts 2 kept"),
         (
             changed(ledger__num_read=5, ledger__num_kept=3),
             "expected 2 documents kept, as many as the pair has, found 3",
@@ -290,7 +290,7 @@ def test_without_a_file_there_is_none_but_one_that_cannot_be_opened_is_not_taken
 
 
 def test_a_ledger_must_balance():
-    message = "expected 10 documents, as many as read, found 7 kept + 1 rejected + 1 blank + 0 duplicates"
+    message = "read 10 documents, but counts 7 kept + 1 rejected + 1 blank + 0 duplicates"
     with pytest.raises(ConfigError, match=f"ledger: {re.escape(message)}"):
         DocumentLedger(num_read=10, num_kept=7, num_rejected=1, num_blank=1)
     first, second = {"num_read": 3, "num_kept": 2, "num_empty": 1}, {"num_read": 5, "num_kept": 4, "num_duplicates": 1}

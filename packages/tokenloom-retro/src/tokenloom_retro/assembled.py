@@ -50,13 +50,13 @@ def get_retro_datasets(
 ) -> tuple[RetroDataset | None, RetroDataset | None, RetroDataset | None]:
     """Returns the train, valid and test datasets with neighbors; None for a split without samples.
 
-    Checks the database against its datasets and the tokenizer, and the neighbors against the samples. The settings
-    `allow_tokenizer_mismatch` and `allow_data_mismatch` of the samples turn errors about another tokenizer, and about
-    neighbors of other samples, into warnings.
+    Checks the database against its datasets and the tokenizer, and the neighbors against the samples. In the config
+    of the GPT datasets, `allow_tokenizer_mismatch` turns the error about another tokenizer into a warning, and
+    `allow_data_mismatch` the error about neighbors of other samples.
 
     Args:
         config: `RetroSettings`, or Megatron's `RetroConfig`.
-        gpt_datasets: mapping of "train", "valid" and "test" to (samples, number of samples in training), or to None.
+        gpt_datasets: mapping of "train", "valid" and "test" to (GPT dataset, number of training samples), or to None.
         sample_length: tokens per sample.
         eod_token_id: the end-of-document id, also used for padding.
 

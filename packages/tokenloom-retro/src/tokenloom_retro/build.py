@@ -38,7 +38,9 @@ def build_retro(
     restart: bool = False,
     overwrite: bool = False,
 ) -> dict[str, OutputManifest]:
-    """Builds the missing parts of a project; returns manifests by "db-build", "index-build", "query-neighbors SPLIT".
+    """Builds the missing parts of a project; returns {name: manifest}.
+
+    The names are "db-build", "index-build" and "query-neighbors SPLIT".
 
     Each task is a job of blocks: it may be killed at any time, resumes with the same call, and can be shared by
     processes and machines that see the project folder.

@@ -116,7 +116,7 @@ def chunk_block(spans: UInt32s, num_tokens: Int64s, documents: range) -> ChunkBl
 
 
 def train_fraction(split: str) -> float:
-    """Returns the share of documents to retrieve from: the first of three percentages.
+    """Returns the share of documents in the retrieval database: the first of three percentages, divided by 100.
 
     The sum of the percentages is not checked here; Megatron fails if it is not 100.
 

@@ -181,7 +181,7 @@ class VectorIndex:
         return VectorIndex(self.string, index)
 
     def set_effort(self, *, nprobe: int | None = None, ef_search: int | None = None) -> None:
-        """Sets how many candidates later searches compare; files written later store these settings.
+        """Sets the number of candidates that each later search compares; files written later store the settings.
 
         Args:
             nprobe: number of IVF lists to search.

@@ -24,8 +24,8 @@ _MOST_BATCH_ROWS = 4096
 class ParquetReader(TableReader):
     """A reader of row groups of a Parquet file.
 
-    Memory: some pages of each column plus two blocks, never a whole row group. Measured: 180 MB for a single row group
-    with 710 MB of text, of which the libraries take 72 MB. Batches are sized by the mean row, so row groups with a few
+    Memory: some pages of each column plus two blocks, never a whole row group. Measured: 180 MB, 72 MB of them for the
+    libraries, for a single row group with 710 MB of text. Batches are sized by the mean row, so row groups with a few
     very long rows take more: 420 MB for 200,000 short rows followed by 200 rows of 1 MiB.
     """
 

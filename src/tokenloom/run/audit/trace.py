@@ -133,7 +133,7 @@ class SpanTable:
         return self.pair_rows.locate(self.sources, self.documents)
 
     def columns(self) -> dict[str, tuple[NDArray[Any], NDArray[np.bool_] | None]]:
-        """Returns {column name: (values[num_spans], bool[num_spans] where unknown, or None if all are known)}."""
+        """Returns {column name: (values[num_spans], mask: bool[num_spans], True if unknown; None if all are known)}."""
         pairs, rows = self.pairs()
         unknown = np.full(len(self), -1, dtype=np.int64)
 
@@ -278,7 +278,7 @@ def _checked_positions(positions: Integers, dataset: Any) -> Int64s:
 def trace_stored(
     dataset: Any, positions: Integers, sources: Sequence[tuple[int, int]], *, pair_rows: PairRows, lock: RunLock | None
 ) -> SpanTable:
-    """Traces a stored order; `sources` has, per dataset, (source, index in the source of the first document)."""
+    """Traces a stored order; `sources` has, per dataset, (its source, index of its first document in that source)."""
     positions = _checked_positions(positions, dataset)
     members, numbers, samples = members_of(dataset), np.zeros(len(positions), dtype=np.int32), positions
     if isinstance(dataset, BlendedDataset):

@@ -24,7 +24,7 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Horizon:
-    """The position up to which a run is drawn, exclusive, with a note if the run continues."""
+    """The position at which the picture of a run ends (exclusive), with a note if the run continues."""
 
     position: int
     note: str

@@ -179,7 +179,8 @@ class MockSFTLowLevelDataset:
             names = ("mean_seq_len", "lognormal_sigma", "min_seq_len", "max_seq_len")
             self.sequence_lengths = self.generate_lognormal_samples(self.size, *(kwargs[name] for name in names))
         else:
-            raise ConfigError(f"`mode`: must be 'file', 'verification' or a lognormal 'distribution', got {mode!r}")
+            known = "'file', 'verification', or 'distribution' with `type` 'lognormal'"
+            raise ConfigError(f"`mode`: must be {known}, got {mode!r}")
 
     def generate_lognormal_samples(
         self, size: int, mean: float, sigma: float, min_seq_len: int, max_seq_len: int
