@@ -638,7 +638,7 @@ def test_plain_text_is_for_variable_lengths_alone_and_indices_are_refused(tmp_pa
     for ask in (source.dataset.ledger, lambda: source.dataset.document_index, lambda: source.dataset.sample_index):
         with pytest.raises(ConfigError, match="has no index arrays, as its order is computed"):
             ask()
-    with pytest.raises(ConfigError, match="has no indices"):
+    with pytest.raises(ConfigError, match="has no index arrays"):
         InOrder(VarlenDataset, talks[0]).dataset.lengths()
     with pytest.raises(ConfigError, match="longer than a sample of 4"):
         InOrder(SFTDataset, talks[0], sequence_length=4, long_conversations="error")

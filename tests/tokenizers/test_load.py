@@ -400,7 +400,7 @@ def test_null_has_the_end_of_either_version_and_arguments_of_both_are_read():
         ("NullTokenizer", {"vocab_size": 5, "tokenizer_model": "a"}, "does not read --tokenizer-model"),
         ("TikTokenizer", {"tokenizer_model": "a", "tiktoken_pattern": "v3"}, "v1 or v2"),
         ("TikTokenizer", {"tokenizer_model": "a", "special_tokens": ("<unk>",)}, "missing: <s>, </s>"),
-        ("TikTokenizer", {"tokenizer_model": "a", "tiktoken_num_special_tokens": 3}, "got 7, 3 and 131072"),
+        ("TikTokenizer", {"tokenizer_model": "a", "tiktoken_num_special_tokens": 3}, "=3, .*=131072, got 7 tokens"),
     ],
 )
 def test_wrong_options_of_the_reference(name, more, words):
