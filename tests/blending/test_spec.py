@@ -41,7 +41,7 @@ ALTERNATE = "must be alternating weights and prefixes, or prefixes only"
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        (["30", "a", "b", "c"], f"the blend: {ALTERNATE}, got the number '30' at entry 1 but 'b' at entry 3"),
+        (["30", "a", "b", "c"], f"the blend: {ALTERNATE}; entry 1 is the number '30', but entry 3 is 'b'"),
         ([], "the blend: must have at least one entry, got none"),
         ("a b", "the blend: must be a list of entries, got 'a b'"),
         (["a", " "], "the blend: prefixes must not be empty"),

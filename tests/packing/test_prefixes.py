@@ -377,7 +377,7 @@ def test_losses_of_all_packs_are_those_of_the_batch_unpacked(seed):
 def test_invalid_sequences_are_refused(sequences, options, words):
     with pytest.raises(ConfigError, match=words):
         pack_prefixes(sequences, max_tokens=8, **options)
-    with pytest.raises(ConfigError, match="`prefix_trees` does not support `thd_max_packed_sequences`"):
+    with pytest.raises(ConfigError, match="`thd_max_packed_sequences` is not supported by `prefix_trees`"):
         PrefixTreeScheduler(32, 1, 1, max_num_seqs=4).plan_forest(PrefixForest.of([[1]]))
 
 

@@ -97,8 +97,8 @@ def parse_alternating(entries: Sequence[str], where: str) -> Blend:
         elif known:
             number, name = numbers.index(known[0]), numbers.index(None)
             raise ConfigError(
-                f"{where}: must be alternating weights and prefixes, or prefixes only, got the number "
-                f"{entries[2 * number]!r} at entry {2 * number + 1} but {entries[2 * name]!r} at entry {2 * name + 1}"
+                f"{where}: must be alternating weights and prefixes, or prefixes only; entry {2 * number + 1} is the "
+                f"number {entries[2 * number]!r}, but entry {2 * name + 1} is {entries[2 * name]!r}"
             )
     prefixes = [prefix.strip() for prefix in prefixes]
     if "" in prefixes:

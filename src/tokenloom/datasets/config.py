@@ -281,7 +281,7 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
             reference does. "best_fit" packs whole documents into samples and pads them; it splits only documents longer
             than a sample, and drops neither tokens nor incomplete packs. Set `inter_document_masking` too, so that
             packed documents do not attend to each other. The name of a registered policy is also allowed.
-        most_documents: maximum number of documents in a "best_fit" sample, as many tiny documents make steps slow; None
+        most_documents: maximum number of documents in a "best_fit" sample, since many documents make steps slow; None
             for no limit.
         attention: arrays for attention within documents; implies `inter_document_masking`. "cu_seqlens" adds no further
             array; "document_ids" adds the document number of each token, int32[S]; "block_mask" adds the block lists of
@@ -289,9 +289,9 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
         attention_block_size: tokens per block of the mask.
         attention_window: number of tokens that a token attends to, including itself; None for all earlier tokens of
             its document.
-        columns: names of columns to add to samples: dtype[S] or dtype[S, k], one row per token or per label. A column
-            per sequence or document repeats its value for each token. `loss_weight` also multiplies the loss mask. All
-            data need the columns, except those with a default: {name: value}. {name: "required"} sets no default.
+        columns: names of columns to add to samples: dtype[S] or dtype[S, k], one row per token or per label; or
+            {name: default value for data without the column}, where "required" means no default. A column per sequence
+            or document repeats its value for each token. `loss_weight` also multiplies the loss mask.
         loss_weights: {prefix: factor of the loss mask}; in a run, {source: factor}. The default factor is 1.
     """
 

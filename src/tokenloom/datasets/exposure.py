@@ -336,7 +336,7 @@ class JoinedConversations:
     _opened: dict[int, SplitConversations] = field(default_factory=dict)
 
     def report_slots(self, documents: SourceDocuments, *, shares_samples: bool) -> None:
-        """When a pair opens, passes slots per conversation to `documents`; at most 1 slot unless `shares_samples`."""
+        """Gives `documents` the size of each conversation of a pair: its slots; without `shares_samples`, 1 or 0."""
 
         def slots_of(number: int, pair: IndexedDataset) -> NDArray[np.int32]:
             slots = self._of_pair(number, pair).slots()

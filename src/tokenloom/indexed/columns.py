@@ -1,4 +1,4 @@
-"""Columns: NumPy arrays beside a pair with one row per token, sequence or document, or per run of documents.
+"""Columns: NumPy arrays beside a pair. A column has a row per token, sequence, document, or range of documents.
 
 A column is the file `PREFIX.NAME.npy`; `PREFIX.columns.json` describes all columns of a pair. FORMAT.md has the bytes.
 """

@@ -78,7 +78,7 @@ def joined_runs(runs: Runs) -> Runs:
 
 
 def selected_runs(runs: Runs, mask: NDArray[np.bool_]) -> Runs:
-    """Returns the runs of the documents where `mask`, bool[num_documents], is true; adjacent runs stay separate."""
+    """Returns the ranges of `runs` for documents where `mask`, bool[num_documents], is true; joins no ranges."""
     held = runs[runs["num_documents"] > 0]  # an empty run has the same bound as the next one
     bounds = np.cumsum(held["num_documents"]) - held["num_documents"]
     is_edge = np.concatenate([[False], mask[1:] != mask[:-1]])[: len(mask)]

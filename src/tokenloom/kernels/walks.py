@@ -21,8 +21,8 @@ WINDOW_BITS = 40  # a sample number is `walk << WINDOW_BITS | window`
 class PassPart(NamedTuple):
     """The part of a pass over a source that one walk covers, if walks of several window lengths share the pass.
 
-    The tokens of the pass are divided into stretches of equal length, and the stretches are permuted. A walk permutes
-    its windows within groups of 1,024 stretches. So it reads whole stretches, and the next walk reads the later ones.
+    The tokens of the pass are divided into stretches of equal length, and the order of the stretches is shuffled. Walks
+    read whole stretches in this order, one walk after another. A walk shuffles its windows per 1,024 stretches.
 
     Attributes:
         pass_walk: number of the walk that began the pass; -1 if this walk begins it.

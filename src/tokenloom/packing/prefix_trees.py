@@ -490,7 +490,7 @@ class PrefixTreeScheduler(CostBalancedScheduler):
                 given.
         """
         if self.max_num_seqs is not None:
-            raise ConfigError("`prefix_trees` does not support `thd_max_packed_sequences`", hint="leave it out")
+            raise ConfigError("`thd_max_packed_sequences` is not supported by `prefix_trees`", hint="leave it out")
         lengths, shared = forest.lengths, forest.shared
         by_number = np.empty_like(lengths)
         by_number[forest.order] = lengths

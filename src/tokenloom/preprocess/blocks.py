@@ -114,9 +114,9 @@ class DocumentTokens:
     def add(
         self, tokens: NDArray[Any], lengths: NDArray[np.int32], document_ends: NDArray[np.int64]
     ) -> tuple[NDArray[Any], NDArray[np.int32], int]:
-        """Adds the ids; returns tokens, lengths, and the number of documents with a doubled `bos` or `eod`.
+        """Adds `bos` and `eod` to each document; returns tokens, lengths, and the number of documents with doubled ids.
 
-        A `bos` or `eod` is doubled if the document already begins or ends with it.
+        An id is doubled if the document already began with `bos` or ended with `eod`.
 
         Args:
             tokens: tokens of all sequences, concatenated, in the dtype of the dataset.

@@ -161,7 +161,7 @@ def preprocess_corpus(
     share the folder divide the shards among them. Documents keep their order. The bytes do not depend on the number of
     processes and threads, `shard_bytes`, `block_bytes`, the engine or the runner.
 
-    Memory: about 120 MB per process and 60 MB per thread, and more if nearly all words of a text are new; a long record
+    Memory: about 120 MB per process and 60 MB per thread, and more if few words of a text repeat; a long record
     (see `max_record_bytes`) takes up to 250 times its size. Memory does not depend on the size of the input.
 
     Args:

@@ -346,7 +346,7 @@ def _owner(descriptor: int) -> str:
 
 
 def _sign(descriptor: int, key: str) -> None:
-    """Writes process and host into a lock file, for messages; removes hidden files of a dead holder of this host."""
+    """Writes process and host into a lock file, for messages; removes hidden files of a dead process of this host."""
     host = socket.gethostname()
     with suppress(OSError):  # the disk may be full, and leftovers only take space
         found = re.fullmatch(rf"process ([0-9]+) on {re.escape(host)}", _owner(descriptor))

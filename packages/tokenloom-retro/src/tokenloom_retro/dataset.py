@@ -108,7 +108,7 @@ class RetroDataset:
         """
         rows, fillers = positions_and_fillers(positions)
         if fillers:
-            raise ConfigError("positions must not be None: samples with neighbors have no loss mask")
+            raise ConfigError("positions must not be None: samples have no loss mask, so no sample is without loss")
         queried = np.array([self._position(row) for row in rows.tolist()], dtype=np.int64)
         return {**batch_of(self.sample_dataset, queried), **self._retrieved(queried)}
 

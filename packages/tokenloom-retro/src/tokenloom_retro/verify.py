@@ -54,8 +54,8 @@ def verify_retro(
 
     First runs `damaged_files`. If no file is damaged, it compares the identity of each output (datasets, tokenizer,
     embedder, settings) with the current one, and recomputes a fraction of the blocks bit for bit: chunks, vectors to
-    train on, codes, neighbors. It stops at outputs whose inputs have changed. The index is not trained again, since its
-    bits depend on the number of threads.
+    train on, codes, neighbors. Outputs whose inputs have changed are not recomputed. The index is not trained again,
+    since its bits depend on the number of threads.
 
     Args:
         project: path of the project folder.

@@ -39,7 +39,7 @@ def not_counted(samples: int, slots: int, tokens: int) -> SlotCounts:
 
 
 class LedgerCount:
-    """Counts the tokens of a run and the slots of its samples; reads no data without the progress callback `report`."""
+    """Counts the tokens of a run and the slots of its samples; if `report`, for progress, is None, reads no data."""
 
     def __init__(self, dataset: RunDataset, report: Report | None) -> None:
         self._dataset, self._lock, self._report = dataset, dataset.lock, report

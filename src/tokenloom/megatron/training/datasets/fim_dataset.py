@@ -81,7 +81,7 @@ class GPTFIMDataset(GPTDataset):
 
     @property
     def item_hook(self) -> str | None:
-        """The name of a method that native kernels would ignore; never None, as kernels do not apply FIM."""
+        """The name of the method to call for each sample, as native kernels do not apply FIM; never None here."""
         return f"{type(self).__name__}._query_document_sample_shuffle_indices"
 
     def _query_document_sample_shuffle_indices(self, idx: int) -> tuple[Any, ...]:
