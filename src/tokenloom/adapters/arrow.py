@@ -381,7 +381,7 @@ class _Target:
 
     @contextmanager
     def _opened(self, pending: PendingFile, schema: Any) -> Iterator[Any]:
-        """Yields a writer of record batches; closes it even on error, so that the writer adds no footer later."""
+        """Yields a writer of record batches; closes the writer even on error, so that no footer is written later."""
         arrow = require("pyarrow", extra="parquet")
         sink = arrow.PythonFile(pending.stream, mode="w")
         try:

@@ -54,8 +54,8 @@ def _map_blocks(count: int, num_blocks: int | None, read: Callable[[Any], Any], 
 def ray_train_loader(dataset: Any, *, batch_size: int, **settings: Any) -> ThreadLoader:
     """Returns the `ThreadLoader` of a Ray Train worker; call it in the training function.
 
-    Each sample is read by exactly one worker. To resume, save `loader.state_dict()` in a checkpoint and pass it to
-    `load_state_dict`; the state is the same on every worker. Do not call `ray.train.torch.prepare_data_loader`.
+    Each sample is read by exactly one worker. To resume, save `loader.state_dict()` in a checkpoint and pass this
+    state to `load_state_dict`; the state is equal on all workers. Do not call `ray.train.torch.prepare_data_loader`.
     `settings` are further arguments of `ThreadLoader`.
     """
     context = require("ray.train", extra="ray").get_context()

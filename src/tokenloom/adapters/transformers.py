@@ -127,7 +127,7 @@ class PrefixCollator:
         self.attention: str = str(getattr(getattr(model, "config", model), "_attn_implementation", None))
         if "flash" in self.attention:
             hint = 'load it with `attn_implementation="flex_attention"` or "sdpa"'
-            raise ConfigError(f"`model`: must support attention masks, got one with {self.attention}", hint=hint)
+            raise ConfigError(f"`model`: must support attention masks, got a model with {self.attention}", hint=hint)
         self.pad_to = pad_to
 
     def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
