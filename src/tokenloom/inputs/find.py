@@ -126,7 +126,7 @@ def cut_inputs(files: Sequence[InputFile], *, shard_bytes: int) -> tuple[Shard, 
     The result depends only on `shard_bytes` and on the files: their order, formats, sizes and units (such as the row
     groups of Parquet). An uncompressed file of lines is cut into the fewest equal byte ranges of at most `shard_bytes`.
     Other files are cut between units, into slices of at most `shard_bytes` of decoded data; a larger unit is one slice.
-    A shard has as many consecutive slices as fit into `shard_bytes` by these sizes. A stream is a shard of its own.
+    A shard has as many consecutive slices as fit into `shard_bytes` together. A stream is a shard of its own.
     """
     shards: list[Shard] = []
     current: list[InputSlice] = []
@@ -238,7 +238,7 @@ class _Finder:
     def drop_aliases(self) -> None:
         """Keeps one path per file: the path that the user named, else the first that is no link, else the first path.
 
-        Drops the file's other paths; raises `ConfigError` if the user named several, or if a path occurs twice.
+        Drops the other paths; raises `ConfigError` if the user named several paths of a file, or a path occurs twice.
         """
         aliases: dict[str, list[str]] = defaultdict(list)
         for path in self.paths:
@@ -397,7 +397,7 @@ def literal_folder(pattern: str) -> str:
 
 
 def matches(address: str, pattern: str) -> bool:
-    """Returns whether an address matches a glob; `**` means folders, `*` part of a name, both without hidden names.
+    """Returns whether an address matches a glob; `**` means folders, `*` part of a name; neither matches hidden names.
 
     Example:
         >>> matches("s3://bucket/a/b/c.jsonl", "s3://bucket/**/*.jsonl"), matches("s3://bucket/a/b", "s3://bucket/*")

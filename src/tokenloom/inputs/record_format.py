@@ -118,7 +118,7 @@ class RecordFormat(Protocol):
         suffixes: file name suffixes in lower case, without suffixes of compressions. If several formats share a suffix,
             the user must set `input_format`.
         takes_any_name: whether a file with an unknown suffix in a folder is read if `input_format` is this format.
-        magics: first bytes of files of this format, to detect it if the suffix is unknown.
+        magics: first bytes of files of this format, to detect the format if the suffix is unknown.
         compresses_inside: the format compresses parts of a file; a file that is compressed as a whole is an error.
         begins_at_the_end: reading starts at the end of the file, so that pipes cannot be read.
         has_lines: each record is a line, which can be parsed without the lines before it.

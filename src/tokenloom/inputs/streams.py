@@ -27,9 +27,9 @@ def object_version(file: InputFile) -> ObjectVersion:
 
 
 class SliceStream:
-    """A stream of the decompressed text of a slice. Begins one byte before a byte range, or at byte 0 of the file.
+    """A stream of the decompressed text of a slice; begins one byte before a byte range, else at byte 0.
 
-    `read(size)` returns at most `size` bytes, b"" at the end of the byte range; without a byte range, of the file.
+    `read(size)` returns at most `size` bytes, and b"" at the end of the byte range or file.
     """
 
     def __init__(self, slice_: InputSlice, *, max_window_bytes: int) -> None:

@@ -86,7 +86,7 @@ class TableReader(SliceReader):
 
     @abstractmethod
     def _batches(self) -> Iterator[Any]:
-        """Yields record batches, with an empty row in place of each bad row; first adds the bad row to `_bad_rows`."""
+        """Yields record batches with an empty row for each bad row; adds bad rows to `_bad_rows` before the yield."""
 
     def close(self) -> None:
         self._source.close()
@@ -183,7 +183,7 @@ def columns_of(schema: Any, keys: Sequence[str], path: str) -> list[str]:
 
 
 def _places(schema: Any, key: str) -> list[str] | None:
-    """Splits a key, like `value_at`, into the names of a column and of nested fields; None if a name is missing."""
+    """Splits a key, as `value_at` does, into the names of a column and of nested fields; None if a name is missing."""
     places: list[str] = []
     fields = schema
     while key not in (names := [field.name for field in fields]):
@@ -249,7 +249,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def _in_place(array: Any) -> Utf8Texts:
-    """Returns the strings of a valid array as views of its bytes; copies the offsets."""
+    """Returns the strings of an array without nulls as views of the array's bytes; copies the offsets."""
     _, offset_bytes, content_bytes = array.buffers()
     if not len(array):  # an empty array may lack offsets
         return Utf8Texts(content=np.empty(0, dtype=np.uint8), offsets=np.zeros(1, dtype=np.int64))

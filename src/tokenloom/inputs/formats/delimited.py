@@ -123,7 +123,7 @@ class DelimitedReader(TableReader):
 
 
 class _SentinelText(io.RawIOBase):
-    """The text of a stream, then the invalid row `end`. If pyarrow does not report `end`, a quote is still open."""
+    """The text of a stream, then the invalid row `end`. If pyarrow reports no row `end`, a quote is still open."""
 
     def __init__(self, stream: SliceStream) -> None:
         self.end = b""

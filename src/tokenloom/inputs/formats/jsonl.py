@@ -68,7 +68,7 @@ class JsonLineBlock(LineBlock):
     ) -> ParsedBlock:
         """Merges the texts of the kernel with the texts of unusual lines.
 
-        `unusual` is int64[num_unusual, 3]: number of kernel texts before a line, start and stop of the line in `data`.
+        `unusual` is int64[num_unusual, 3]: (number of kernel texts before the line, start of the line in `data`, stop).
         """
         lines = [self.data[start:stop] for _, start, stop in unusual.tolist()]
         parsed = parse_carefully(replace(self, data=b"\n".join([*lines, b""]), first_record=1), keys)
