@@ -108,7 +108,7 @@ class DocumentTokens:
 
     @classmethod
     def of(cls, tokenizer: TextTokenizer, *, prepend_bos: bool = False, append_eod: bool = False) -> Self:
-        """Returns the requested ids of a tokenizer; raises `MissingTokenError` if the tokenizer lacks any."""
+        """Returns the requested ids of a tokenizer; raises `MissingTokenError` if the tokenizer lacks one."""
         return cls(bos=tokenizer.bos if prepend_bos else None, eod=tokenizer.eod if append_eod else None)
 
     def add(

@@ -259,9 +259,9 @@ def preprocess_chat(
 
     A line of JSON or a row of a table becomes a document; each of its conversations becomes a sequence. The template
     renders a conversation, and the rendered text is tokenized as a whole; a token belongs to the part of the text in
-    which it ends. Each sequence ends with one end-of-document token, which belongs to the last part: if the text does
-    not give this token, it is appended. Runs as a resumable job, like `preprocess_corpus`. Memory: about 170 MB per
-    process with two threads, plus 20 bytes per conversation and 5 bytes per part of a conversation.
+    which the token ends. Each sequence ends with an end-of-document token, which belongs to the last part; this token
+    is appended if the text does not end with it. Runs as a resumable job, like `preprocess_corpus`. Memory: about
+    170 MB per process with two threads, plus 20 bytes per conversation and 5 bytes per part of a conversation.
 
     Args:
         input_path: JSON lines (optionally compressed: `.gz`, `.zst`, `.bz2`, `.xz`), Parquet or Arrow.

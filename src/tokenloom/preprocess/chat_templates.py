@@ -2,8 +2,8 @@
 
 A template is the tokenizer's own Jinja template, a file, or the built-in `chatml`. Answers are located by the
 `{% generation %}` markers of the template, or by rendering turn by turn: the turns before an assistant turn (with the
-generation prompt) and the turns up to and including it must both render as prefixes of the whole text. A template that
-breaks this rule, for example by dropping reasoning from earlier turns, is an error.
+generation prompt) and the turns up to and including that turn must both render as prefixes of the whole text. A
+template that breaks this rule, for example by dropping reasoning from earlier turns, is an error.
 """
 
 from __future__ import annotations

@@ -158,8 +158,8 @@ def preprocess_corpus(
     Cuts the input into shards; the cuts depend only on the inputs and `shard_bytes`. Tokenizes each shard into a part
     in the folder `PREFIX.job`. At the end, assembles all parts into the datasets, publishes them atomically and removes
     the folder. A repeated call after an interrupt or kill does only the missing shards. Calls on several machines that
-    share the folder divide the shards among them. Documents keep their order. The bytes do not depend on the number of
-    processes and threads, `shard_bytes`, `block_bytes`, the engine or the runner.
+    share the folder divide the shards among themselves. Documents keep their order. The bytes do not depend on the
+    number of processes and threads, `shard_bytes`, `block_bytes`, the engine or the runner.
 
     Memory: about 120 MB per process and 60 MB per thread, and more if few words of a text repeat; a long record
     (see `max_record_bytes`) takes up to 250 times its size. Memory does not depend on the size of the input.
@@ -211,7 +211,7 @@ class DocumentPreview:
         num_tokens: number of tokens, including added tokens.
         num_sequences: number of nonempty sequences.
         num_text_bytes: size of the input text in UTF-8 bytes.
-        is_doubled: whether the text already begins or ends with an added token, so that the document has it twice.
+        is_doubled: whether the text already begins or ends with an added token, which the document then has twice.
         is_exact: whether the ids decode to the input text; False if the tokenizer normalizes or lacks characters.
     """
 

@@ -101,7 +101,7 @@ class JobFolder:
         """Makes this process a member of the job during the `with` block.
 
         At the end removes the folder if no other process is a member and no shard has a report or a journal. If the
-        folder is missing, creates it with `makes`, else raises `FolderGoneError`. Raises `ConfigError` if the folder
+        folder is missing, creates it if `makes`, else raises `FolderGoneError`. Raises `ConfigError` if the folder
         belongs to an unfinished job with other settings or inputs.
         """
         try:
@@ -132,7 +132,7 @@ class JobFolder:
         raise FolderGoneError
 
     def _take_over(self) -> None:
-        """Writes `job.json`; for the only member. Raises `ConfigError` if finished shards here belong to another job.
+        """Writes `job.json`, as the only member. Raises `ConfigError` if the folder has finished shards of another job.
 
         If only some inputs changed, finished shards of the other inputs stay usable: a shard's key hashes its inputs.
         """
@@ -190,7 +190,7 @@ class JobFolder:
             self.remove()
 
     def remove(self) -> None:
-        """Removes the job's files, then the empty folder; processes waiting for a lock in it get `FolderGoneError`."""
+        """Removes the job's files, then the empty folder; processes waiting for a lock there get `FolderGoneError`."""
         remove_own(self._removed_path)
         path = self.path
         with suppress(OSError):  # another file may have that name

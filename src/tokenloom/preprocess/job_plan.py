@@ -41,7 +41,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedDataset:
-    """A dataset to write: the texts of one key in one split, whose indices are `column` and `split_number`."""
+    """A dataset to write: the texts of one key (with index `column`) in one split (with index `split_number`)."""
 
     prefix: str
     key: str = ""
@@ -177,7 +177,7 @@ class Recipe(ABC):
         ledger: DocumentLedger,
         engine: str,
     ) -> Manifest:
-        """Returns the manifest of a planned dataset; `pair` has its counts and checksums."""
+        """Returns the manifest of a planned dataset; `pair` has the counts and checksums of the dataset's files."""
 
         def special(number: int | None) -> SpecialToken | None:
             return None if number is None else SpecialToken(id=number, text=self.tokenizer.detokenize([number]))
@@ -203,7 +203,7 @@ class JobPlan(ShardedJob):
     """A preprocessing job; see `ShardedJob`.
 
     Attributes:
-        prefix: path prefix of the outputs; with `one_pair_per_file`, their folder.
+        prefix: path prefix of the outputs; with `one_pair_per_file`, the folder of the outputs.
         recipe: rules for converting records into datasets.
         files: input files, in order.
         ignored: paths of files in input folders that are not read.

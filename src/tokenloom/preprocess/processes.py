@@ -43,7 +43,7 @@ def work_in_processes(job: ShardedJob, folder: JobFolder, *, num_processes: int,
     """Runs all shards of a job in child processes; raises the error of the first child that fails.
 
     Replaces a child that dies; raises `WorkerError` after `_MOST_DEATHS` deaths at one shard. Raises `ConfigError` if
-    the job cannot be pickled, for example because it has a lambda.
+    the job cannot be pickled, for example because of a lambda.
     """
     num_deaths: Counter[int | None] = Counter()
     try:
@@ -218,7 +218,7 @@ def local_runner(
 ) -> Runner:
     """Returns a runner that runs shards in this process, or in several processes of this machine.
 
-    By default, `num_processes` is processors / (`num_workers` or `threads_per_process`), at most `most_processes`.
+    By default, `num_processes` is processors / (`num_workers`, else `threads_per_process`), at most `most_processes`.
     By default, `num_workers`, the number of threads per process, is processors / processes.
     """
     for name, number in (("num_processes", num_processes), ("num_workers", num_workers)):

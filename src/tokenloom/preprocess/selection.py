@@ -99,7 +99,7 @@ def split_of(hashes: DocumentHashes, *, seed: int, shares: Sequence[float]) -> N
 
 
 def _bounds(shares: Sequence[float]) -> list[int]:
-    """Returns the least u of each split (see `split_of`) except the first, ascending; omits bounds of 2⁶⁴."""
+    """Returns the least u (see `split_of`) of every split but split 0, ascending; omits values of 2⁶⁴."""
     try:
         ratios = [share.as_integer_ratio() for share in shares]
     except (AttributeError, ValueError, OverflowError):  # a string, NaN, infinity
@@ -125,7 +125,7 @@ def first_occurrences(
 ) -> list[NDArray[np.bool_]]:
     """Returns a mask bool[num_documents] per shard: True unless an earlier document has the same hash.
 
-    If memory is limited, reads all hashes several times, and each time compares those with certain leading bits.
+    If memory is limited, reads all hashes several times, and each time compares the hashes with certain leading bits.
     Copies of a document need no extra memory.
 
     Args:
@@ -160,7 +160,7 @@ def _mark_pass(
     num_bits: int,
     rows_at_once: int,
 ) -> None:
-    """Sets the masks of duplicates to False, among the hashes whose first `num_bits` bits equal `number`."""
+    """Finds duplicates among the hashes whose first `num_bits` bits equal `number`; sets their masks to False."""
     found: list[DocumentHashes] = [np.empty((0, 2), dtype=np.uint64)]
     places: list[NDArray[np.int64]] = [np.empty((0, 2), dtype=np.int64)]
     for shard, (hashes, mask) in enumerate(zip(hash_arrays, masks, strict=True)):

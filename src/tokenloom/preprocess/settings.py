@@ -70,7 +70,7 @@ class JobSettings(ReadLimits):
     """Settings of every preprocessing job; see also `ReadLimits`.
 
     Attributes:
-        bad_records: maximum number or share of bad records; they are written to PREFIX.rejected.jsonl.
+        bad_records: maximum number or share of bad records; bad records are written to PREFIX.rejected.jsonl.
         shard_bytes: bytes of input files per shard, before decompression; a process that dies loses at most one shard.
         record_timeout_seconds: time limit for tokenizing a block; a shard with a slower block is tokenized again record
             by record, and a record that exceeds the limit is bad.
@@ -169,8 +169,8 @@ class CorpusSettings(JobSettings):
     def of_shards(self) -> dict[str, Any]:
         """Returns the settings that decide the bytes of a shard, as JSON values.
 
-        Bad-record budget, origins and memory limits do not change bytes. `engine` is included although all engines
-        give equal ids, because users who distrust an engine set it.
+        Omits bad-record budget, origins and memory limits, which do not change bytes. Includes `engine`, although all
+        engines give equal ids: users who distrust one engine choose the other.
         """
         return {
             "keys": list(self.keys),

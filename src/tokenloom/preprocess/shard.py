@@ -85,7 +85,7 @@ class ShardReport:
         arrays: CRC-32 of each array file of the part, by name (`RECORDS`, `HASHES`).
         engine, engine_reason: name of the tokenization engine, and the reason for the choice.
         seconds: duration of the shard in seconds.
-        boot_id: boot id of the machine when it wrote the part; see `damaged_parts`.
+        boot_id: boot id of the machine at the time of writing the part; see `damaged_parts`.
         numbers: counts that are specific to the recipe, by name; see `CorpusSummary.numbers`.
     """
 
@@ -127,7 +127,7 @@ def part_pair(part_prefix: str, column: int) -> str:
 
 
 def part_array(part_prefix: str, name: str, dtype: type[np.generic]) -> NDArray[Any]:
-    """Maps the array `name` of a part: dtype[num_skipped] for `RECORDS`, dtype[num_documents, 2] for hashes."""
+    """Memory-maps the array `name` of a part: shape [num_skipped] for `RECORDS`, [num_documents, 2] for hashes."""
     return map_file(f"{part_prefix}.{name}").view(dtype).reshape((-1,) if name == RECORDS else (-1, 2))
 
 
@@ -268,8 +268,8 @@ class PartWriter:
 def damaged_parts(plan: JobPlan, folder: JobFolder) -> list[tuple[PlannedShard, str]]:
     """Returns the shards whose files are damaged, each with a description of the damage.
 
-    Checks the sizes of all files and the checksums of arrays; checksums of a pair only if it was written before the
-    last boot or by another machine: files written since the boot are intact in the page cache or on disk.
+    Checks the sizes of all files and the checksums of arrays; checksums of a pair only if the pair was written before
+    the last boot or by another machine: files written since the boot are intact in the page cache or on disk.
     """
     damaged: list[tuple[PlannedShard, str]] = []
     for shard in plan.shards:
@@ -407,7 +407,7 @@ class ShardJournal:
 
 
 def condemn(part_prefix: str, reason: str) -> Place | None:
-    """Marks the last record of a dead process as bad; returns the place of the record, None if it is unknown."""
+    """Marks the last record of a dead process as bad; returns the place of this record, None if no record is known."""
     found = _read_journal(path := journal_path(part_prefix))
     if (place := found.get("at")) is None:
         return None
@@ -431,7 +431,7 @@ def _write_journal(path: str, place: Place | None, condemned: list[list[Any]]) -
 
 @contextmanager
 def shard_worker(plan: JobPlan, *, num_workers: int) -> Iterator[RunShard]:
-    """Yields a function that tokenizes a shard, and ends its threads and engines at the end of the `with` block."""
+    """Yields a function that tokenizes a shard; its threads and engines end with the `with` block."""
     with one_thread_per_call(), WorkerThreads(num_workers) as threads:
         # In a worker thread, since `orjson` and `gigatoken` crash if an interrupt arrives while they start.
         pipeline = threads.submit(
