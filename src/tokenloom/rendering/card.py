@@ -58,7 +58,7 @@ def _table(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def first_rows(rows: Sequence[Sequence[Any]], most: int | None = MOST_ROWS) -> Sequence[Sequence[Any]]:
-    """Shortens a table to `most` rows, of which the last has the sums of integer columns over the omitted rows."""
+    """Shortens a table to `most` rows; the last row has the sums of integer columns over the omitted rows."""
     if most is None or len(rows) <= most:
         return rows
     _, *columns = zip(*rows[most - 1 :], strict=True)
