@@ -268,7 +268,7 @@ def require_equal(engine: Engine, truth: Engine, texts: Sequence[str]) -> None:
 
 
 def recheck(engine: Engine, truth: Engine, texts: Sequence[str], encoded: Encoded, *, choice: int) -> None:
-    """Raises `TokenizerError` if `truth` gives other ids for one text of a block, or for the start of a long text.
+    """Raises `TokenizerError` if `truth` gives other ids than `engine` for one text, or for the start of a long text.
 
     `choice` (any integer) selects the text. A text on which `truth` fails is skipped, because `choice` must not decide
     whether a record is bad.

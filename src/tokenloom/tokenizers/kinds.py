@@ -43,7 +43,7 @@ class TokenizerKind:
     Attributes:
         called: name in messages ("a SentencePiece `.model`").
         load: `load(path_or_specification, data, options)` returns a tokenizer; raises `TokenizerError` for bad data.
-            Options of other kinds are never set.
+            Options that the kind does not support are not set.
         file_name: name of the file to look for in a folder; empty for any name.
         suffixes: file name suffixes.
         takes_pattern: whether the kind supports the options `pattern` and `special_tokens`.

@@ -93,7 +93,7 @@ def load_tokenizer(
 
 
 def as_tokenizer(given: Any) -> Any:
-    """Loads a path or name, wraps an object of a supported library, rejects built-in types, returns other objects."""
+    """Loads a path or name, wraps objects of supported libraries, rejects built-in types, returns any other object."""
     if given is None:
         return None
     if isinstance(given, (str, os.PathLike)):
@@ -124,7 +124,7 @@ def _of_object(given: Any, kind: str, options: TokenizerOptions) -> TextTokenize
 
 
 def _file_of(name: str) -> str:
-    """Returns the path of the tokenizer file in the folder `name`, else of the cached file so called, else `name`."""
+    """Returns the tokenizer file in the folder `name`; for other names, the existing or cached file, else `name`."""
     if not os.path.isdir(name):
         return name if os.path.exists(name) else local_file(name) or name
     suffixes = {suffix for kind in KINDS.values() for suffix in kind.suffixes}
@@ -206,7 +206,7 @@ def _of_transformers(given: Any, roles: Mapping[str, Any]) -> HuggingFaceTokeniz
 
 
 def _of_backend(backend: Any, name: str, config: Mapping[str, Any], roles: Mapping[str, Any]) -> HuggingFaceTokenizer:
-    """Converts a `tokenizers.Tokenizer`; reads the tokenizer's file instead if the file is found and equal."""
+    """Converts a `tokenizers.Tokenizer`; reads the tokenizer's file instead if a file with equal content is found."""
     from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 
     data = backend.to_str(pretty=True).encode()
@@ -220,7 +220,7 @@ def _of_backend(backend: Any, name: str, config: Mapping[str, Any], roles: Mappi
 
 
 def recorded_tokenizer(made_by: TokenizerIdentity, *, prefix: str) -> TextTokenizer:
-    """Loads the tokenizer that a manifest records, from the recorded path or another path of `_places`.
+    """Loads the tokenizer that a manifest records, from the recorded path or another path from `_places`.
 
     Raises:
         TokenizerError: the manifest has no path, or the file is missing or has another fingerprint.
@@ -241,7 +241,7 @@ def recorded_tokenizer(made_by: TokenizerIdentity, *, prefix: str) -> TextTokeni
 
 
 def _places(path: str, prefix: str) -> list[str]:
-    """Returns paths to try: `path`, then each existing FOLDER/TAIL, for folders above the data and tails of `path`."""
+    """Returns paths to try: `path`, then existing paths FOLDER/TAIL: a folder above `prefix` and the end of `path`."""
     if is_remote(prefix) or is_remote(path):
         return [path]
     parts = Path(path).parts

@@ -64,7 +64,7 @@ class TiktokenDescription:
     Attributes:
         pattern: regular expression that splits a text into words, or a name ("cl100k").
         special_tokens: ids of the special tokens by spelling.
-        eod_token, bos_token, pad_token: special tokens of the roles; needed only if their spellings are not well known.
+        eod_token, bos_token, pad_token: special tokens of these roles; needed only if the spellings are not well known.
     """
 
     pattern: str
@@ -174,7 +174,7 @@ class TiktokenTokenizer(TokenRoles):
 
 
 def read_description(path: str, data: bytes) -> TiktokenDescription | None:
-    """Returns the description in `{path}.json`, else that of a published rank file with content `data`, else None."""
+    """Returns the description in `{path}.json`, else the published description for the content `data`, else None."""
     beside = f"{path}.json"
     names = [each.name for each in fields(TiktokenDescription)]
     hint = f"write a JSON object with `pattern` and optionally {', '.join(names[1:])}"
