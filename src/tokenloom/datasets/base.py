@@ -44,8 +44,8 @@ class MegatronDataset(HasFacts, HasHooks, ABC):
     Works as a map-style dataset of torch, but does not inherit from torch: importing tokenloom needs no torch.
 
     A subclass implements the four methods of the example; `BlendedMegatronDatasetBuilder` and `BlendedDataset` then
-    split, size and blend it. Each dataset must have at least `num_samples` samples. To add settings, derive a class
-    from the config.
+    split it, choose its size and blend it. Each dataset must have at least `num_samples` samples. To add settings,
+    derive a class from the config class.
 
     Example:
         >>> import os, tempfile
@@ -238,7 +238,7 @@ class PairOrigin:
     identify: Callable[[], dict[str, Any]] | None = None
 
     def check(self) -> None:
-        """Raises if a row of the `.idx` file is damaged; for local data, also checks file checksum and roles."""
+        """Raises if a row of the `.idx` file is damaged or, for local data, its checksum or the roles are wrong."""
         if (pair := pair_of(self.dataset)) is not None:
             check_index(pair, compares=not pair.is_remote)  # the local copy of a remote index has its own checksum
             if not pair.is_remote:
@@ -297,7 +297,7 @@ class PairSamples(MegatronDataset):
         return self.order.verify()
 
     def __getitems__(self, positions: Sequence[int | None]) -> list[Sample]:
-        """Returns many samples as torch tensors, from one batch or, if necessary, by `dataset[k]`; torch calls this."""
+        """Returns many samples as torch tensors, for torch: by `batch`, or by `dataset[k]` if `batch` is unusable."""
         if makes_batches(self) or called_from_item(self):
             return sample_batch(self.batch(positions), len(positions))
         return self._items(positions)

@@ -39,8 +39,8 @@ class _Chosen:
 class SampleColumns:
     """The columns of a dataset's samples. Thread-safe; not picklable: an unpickled dataset creates them again.
 
-    With `shifts`, columns of labels are read one token later than the spans. `elsewhere` are prefixes of other pairs;
-    a column that `source` lacks takes its dtype from them.
+    With `shifts`, columns of labels are read one token later than the spans. A column that `source`
+    lacks has the same description as in the pairs with the prefixes `elsewhere`.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ def _opened(pair: IndexedDataset, name: str, default: float | str) -> Column | N
 
 
 def _facts_of(name: str, prefixes: Sequence[str], pair: IndexedDataset) -> ColumnFacts:
-    """Returns the facts of a column that `pair` lacks, from the first prefix with that column; else float32 tokens."""
+    """Returns facts of a column that `pair` lacks, from the first prefix that has it; default: float32 per token."""
     columns = (recorded_columns(prefix, object_storage=pair.object_storage) for prefix in prefixes)
     found = (each[name] for each in columns if name in each)
     return next(found, ColumnFacts(kind="token", dtype="float32", shape=(0,), num_bytes=0, crc32=0))

@@ -89,8 +89,8 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
         blend_per_split: blends of train, valid and test, each a blend or None: a list of three, or a dict with
             the keys "train", "valid" and "test".
         multiple_validation_sets: build one validation dataset per prefix instead of a blend.
-        full_validation: read the validation data exactly once per validation. Samplers do so; trainers pass None to the
-            builder as the size. A number as the size is kept, but is an error with `multiple_validation_sets`.
+        full_validation: read the validation data exactly once per validation. Samplers do so; trainers give the
+            builder the size None. A number is used as the size, but is an error with `multiple_validation_sets`.
         split: weights of train, valid and test, such as "99,1,0" or (99, 1, 0). Stored as text.
         split_matrix: interval of each split within [0, 1]; computed.
         num_dataset_builder_threads: number of threads that build datasets.
@@ -273,7 +273,7 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
             no effect on GPT samples.
         sequences_per_dataset: {prefix: [number of sequences, number of document boundaries]}, checked against the file
             headers. With `fast_cache_load`, each GPT dataset then opens its data when the first sample or the dataset's
-            length is needed. A blend without weights needs all lengths at the start.
+            length is needed. A blend without weights needs the lengths of all datasets at the start.
         token_dtype_code: dtype code of tokens that fits the vocabulary size; computed.
         inter_document_masking: add document boundaries from the index (`cu_seqlens`, `max_seqlen`) to samples instead
             of a dense mask, and restart positions at every document.

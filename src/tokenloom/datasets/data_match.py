@@ -4,7 +4,7 @@ If the manifest and the tokenizer both have a fingerprint, the fingerprints must
 contain the largest id of the data. The end-of-document ids must be equal in any case, if both are known.
 
 Data of the wrong kind cause an error, or a warning with `allow_data_mismatch`. T5 and BERT datasets expect sentences;
-documents cause only a warning there. Without a manifest, images are the only kind that is recognized.
+documents cause only a warning there. Without a manifest, only images are recognized; in runs, also conversations.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _READABLE: dict[Kind, tuple[Kind, ...]] = {
 def kind_mismatch(pair: IndexedDataset, reads: Kind, *, reads_roles: bool = False) -> tuple[Kind, str] | None:
     """Returns (kind of the pair, message) if a class for data of the kind `reads` cannot read the pair; else None.
 
-    Without a manifest, the kind is unknown (None), unless `reads_roles`: one request then looks for a roles column.
+    Without a manifest, only images are recognized; with `reads_roles`, one request also looks for a roles column.
     """
     head = None if pair.index.has_modes else manifest_head_of(pair)
     kind: Kind | None = "images" if pair.index.has_modes else None if head is None else _kind_by(head)
@@ -88,7 +88,7 @@ def check_kind(dataset: Any, config: BlendedMegatronDatasetConfig, *, name: str,
 
 
 def check_eod(dataset: Any, config: GPTDatasetConfig, *, name: str) -> None:
-    """Warns if settings need end-of-document tokens, but by the manifest the data lack them or use another id."""
+    """Warns if settings need end-of-document tokens, but the manifest shows that the data have none or another id."""
     settings = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss")
     names = " and ".join(f"`{setting}`" for setting in settings if getattr(config, setting))
     pair = pair_of(dataset)
@@ -125,7 +125,7 @@ def _warn_once(
 
 
 def check_tokenizer(dataset: Any, config: BlendedMegatronDatasetConfig, *, name: str) -> None:
-    """Raises if, by the manifest, another tokenizer made the data; only warns with `allow_tokenizer_mismatch`."""
+    """Raises (with `allow_tokenizer_mismatch`: warns) if the manifest shows that another tokenizer made the data."""
     pair = pair_of(dataset)
     if config.tokenizer is None or pair is None:
         return
@@ -143,7 +143,7 @@ def check_tokenizer(dataset: Any, config: BlendedMegatronDatasetConfig, *, name:
 
 
 def mismatch(head: ManifestHead, tokenizer: Any) -> str | None:
-    """Returns a description of `tokenizer` if, by the manifest, another tokenizer made the data; else None."""
+    """Returns a description of `tokenizer` if the manifest shows that another tokenizer made the data; else None."""
     made_by = head.tokenizer
     sha256, eod = fingerprint_of(tokenizer), optional_number(tokenizer, "eod")
     shown_eod = None if eod is None or made_by.eod is None else SpecialToken(id=eod)

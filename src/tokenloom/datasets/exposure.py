@@ -191,7 +191,7 @@ class SplitConversations:
     """The conversations of one split of a pair; computes their slots and fills samples.
 
     `reads_ahead` is the number of tokens read per conversation beyond its inputs, 0 or 1. `name` is for messages.
-    `beside` are prefixes of other pairs; a column that the pair lacks takes its dtype from them.
+    A column that the pair lacks has the same description as in the pairs with the prefixes `beside`.
     """
 
     def __init__(
@@ -324,8 +324,8 @@ class SplitConversations:
 class JoinedConversations:
     """The conversations of several pairs, numbered consecutively; see `SplitConversations`.
 
-    Opens each pair on first use; with `plain_text`, reads pairs without roles as plain text. A denied conversation n is
-    passed as -1 - n. Thread-safe; not picklable.
+    Opens each pair on first use; with `plain_text`, reads pairs without roles as plain text. The index -1 - n stands
+    for conversation n if it is denied. Thread-safe; not picklable.
     """
 
     pairs: JoinedPairs
@@ -336,7 +336,7 @@ class JoinedConversations:
     _opened: dict[int, SplitConversations] = field(default_factory=dict)
 
     def report_slots(self, documents: SourceDocuments, *, shares_samples: bool) -> None:
-        """Gives `documents` the size of each conversation of a pair: its slots; without `shares_samples`, 1 or 0."""
+        """Gives `documents` the number of slots of each conversation; without `shares_samples`, at most 1 slot each."""
 
         def slots_of(number: int, pair: IndexedDataset) -> NDArray[np.int32]:
             slots = self._of_pair(number, pair).slots()
@@ -354,7 +354,7 @@ class JoinedConversations:
         return conversations
 
     def _parts(self, sequences: Int64s) -> Iterator[tuple[SplitConversations, int, Int64s]]:
-        """Yields (conversations of a pair, index of the first, indices in `sequences` of this pair's conversations)."""
+        """Yields (conversations of a pair, index of its first conversation, indices of its elements of `sequences`)."""
         numbers = self.pairs.numbers(sequences)
         for number in np.unique(numbers).tolist():
             yield self._of_pair(number), self.pairs.first_of(number), np.flatnonzero(numbers == number)

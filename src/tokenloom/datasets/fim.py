@@ -34,7 +34,7 @@ class GPTFIMDatasetConfig(GPTDatasetConfig):
         fim_extra_tokens: {name: token or id} of the sentinels that begin each part, with the names "prefix", "middle"
             and "suffix". Required. An optional "eod" replaces the tokenizer's separator of documents. "pad" is ignored.
         fim_split_sample: token or id that splits a document into fragments, such as the files of a repository.
-            `fim_rate` then selects documents, and `fim_fragment_rate` fragments of the selected documents.
+            `fim_rate` then selects documents, and `fim_fragment_rate` selects fragments of these documents.
         fim_fragment_rate: fraction of fragments to rearrange, in [0, 1]; required with `fim_split_sample`.
         fim_no_prefix: leave texts that start with this prefix unchanged.
 

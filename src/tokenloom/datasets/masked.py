@@ -114,7 +114,7 @@ class MaskedWordPieceDatasetConfig(BlendedMegatronDatasetConfig):
 class MaskedWordPieceDataset(PairSamples):
     """The base class of BERT and T5 datasets: samples of whole sentences with masked words.
 
-    The data have one sequence per sentence; splits divide documents. Sample k reads the sentences `sample_index[k]`.
+    The data have one sequence per sentence; splits divide documents. Sample k reads the sentences in `sample_index[k]`.
     All random draws of sample k come from a generator seeded with (random_seed + k) % 2**32, so the sample is the same
     in every process, reading order and resumed run.
 
@@ -275,7 +275,7 @@ class MaskedWordPieceDataset(PairSamples):
 
 
 def _ngram_cdf(longest: int, *, longer: bool) -> NDArray[np.float64]:
-    """Returns the cumulative distribution of n-gram lengths of weight 1 / n, reversed if `longer`: float64[longest]."""
+    """Returns the cumulative distribution of n-gram lengths, float64[longest]: weights 1 / n, reversed if `longer`."""
     # The operations have the order of the reference and of `RandomState.choice`, for equal last bits.
     weights = 1.0 / np.arange(1, longest + 1)
     weights = weights / weights.sum(keepdims=True)

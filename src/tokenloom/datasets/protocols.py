@@ -3,7 +3,7 @@
 A user's class needs `__len__` and `__getitem__`. `__getitem__` defines the samples: dicts of tensors or arrays, tuples
 or named tuples. These attributes are optional; tokenloom calls `dataset[k]` where they are missing:
 
-- `batch(positions)` returns samples as arrays with a leading batch axis; the position None gives one without loss.
+- `batch(positions)` returns samples as arrays with a leading batch axis; a position None gives a sample without loss.
 - `makes_batches = False` declares that `batch` is not supported, because samples differ in length.
 - `item_hook` is the name of a function that changes samples and that only `dataset[k]` calls, not `batch`.
 - `slots_of(sequences)` returns the number of slots per sequence, including padding: int64[num_sequences]. The index
@@ -82,7 +82,7 @@ class KnowsLengths(Protocol):
 
 @runtime_checkable
 class KnowsSpans(Protocol):
-    """A dataset that returns the spans of its samples: their pieces of documents."""
+    """A dataset that returns the spans of its samples: the pieces of documents in each sample."""
 
     def spans(self, idx: int) -> Spans:
         """Returns the spans of a sample."""

@@ -63,7 +63,7 @@ class HasHooks:
             self._overrides.refuse_alone(method, *_SKIPPED.get(method, _MANY))
 
     def _needs_items(self, method: str) -> bool:
-        """Returns whether the fast method `method` must call `dataset[k]` for each sample, as it skips an override."""
+        """Returns whether the fast method `method` must call `dataset[k]` for each sample, to respect an override."""
         found = self._overrides.found
         if not found and self.item_hook is None:
             return False
@@ -92,7 +92,7 @@ def overrides_of(dataset: Any) -> Overrides:
 
 
 def hook_of(dataset: Any, method: str) -> str | None:
-    """Returns the name of an override or `item_hook` that `method` ("outline": counting) skips; None without one."""
+    """Returns the name of an override or `item_hook` that a fast method (or "outline", counting) skips; else None."""
     hook: str | None = getattr(dataset, "item_hook", None)
     own = overrides_of(dataset)
     return own.skipped(method, *_SKIPPED.get(method, _MANY)) if own.found and hook is None else hook

@@ -87,7 +87,7 @@ def _weight(item: Item, split: str) -> float:
 
 
 def split_matrix(shares: Sequence[float], within: Sequence[float] | None = None) -> SplitMatrix:
-    """Returns the interval of each split in [0, 1] by `shares`, cut to its interval by `within`; None if it is empty.
+    """Returns the interval in [0, 1] of each split by `shares`, intersected with that by `within`; None if empty.
 
     Example:
         >>> split_matrix([0.75, 0.25, 0.0])
