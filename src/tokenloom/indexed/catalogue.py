@@ -37,7 +37,7 @@ def catalogue_path(prefix: str) -> str:
 class Section:
     """The part of a dataset with the tokens of one `.bin` file: a whole pair, or one pair of a catalogue.
 
-    Byte pointers are in [start, start + num_bytes); `rows` and `documents` are the indices of sequences and documents.
+    Byte pointers are in [start, start + num_bytes). The part has the sequences `rows` and the documents `documents`.
     """
 
     prefix: str
@@ -55,7 +55,7 @@ class Section:
 class CataloguePart:
     """The record of a pair in a catalogue; `num_bytes` and later fields describe its `.bin`, see `RecordedFile`.
 
-    In the catalogue file, a prefix below its folder is relative to this folder; all other prefixes are absolute.
+    In the catalogue file, a prefix below the folder of this file is relative to that folder; others are absolute.
     """
 
     prefix: str

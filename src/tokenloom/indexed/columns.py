@@ -178,13 +178,13 @@ def read_columns(pair: IndexedDataset) -> Mapping[str, ColumnFacts]:
     """Returns the descriptions of the columns of a pair, by name.
 
     Raises:
-        DatasetFormatError: the description is damaged, or was written for another pair.
+        DatasetFormatError: the file of descriptions is damaged, or was written for another pair.
     """
     return _read_record(pair).columns
 
 
 def recorded_columns(prefix: str, *, object_storage: ObjectStorageSettings | None = None) -> Mapping[str, ColumnFacts]:
-    """Returns the column descriptions of a prefix without comparing them with the pair; empty if missing or damaged."""
+    """Returns the columns in `PREFIX.columns.json`, not compared with the pair; {} if this is missing or damaged."""
     with suppress(DatasetFormatError):
         return _parsed_record(prefix, object_storage).columns
     return {}

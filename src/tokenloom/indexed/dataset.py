@@ -634,7 +634,7 @@ class IndexedDataset(HasFacts):
         return row if row >= 0 else row + count
 
     def _read_run(self, start: int, stop: int) -> list[Tokens]:
-        """Returns the tokens of each sequence in [start, stop); reads sequences without gaps between them at once."""
+        """Returns the tokens of each sequence in [start, stop); reads adjacent sequences together."""
         lengths = self.index.sequence_lengths[start:stop].tolist()
         pointers = self.index.sequence_pointers[start:stop].tolist()
         itemsize = self.dtype.itemsize
@@ -744,9 +744,9 @@ _GET = IndexedDataset.get
 def dataset_identity(dataset: IndexedDataset) -> dict[str, Any]:
     """Returns JSON-serialisable values that identify the data of a pair; a copy elsewhere has the same values.
 
-    The values are dtype, counts in the header, both file sizes, and a hash of evenly spread samples of each file; a
-    change between the samples goes unnoticed. A `.bin` object has its etag instead, as each sample would take a round
-    trip. A catalogue has a hash of its records instead. Cached for local files while they do not change.
+    The values are dtype, counts in the header, both file sizes, and a hash of evenly spread blocks of each file; a
+    change between the blocks goes unnoticed. In place of the hash of the `.bin`, an object has its etag, as each block
+    would take a round trip, and a catalogue has a hash of its records. Cached for local files until they change.
     """
     if not _is_settled(dataset) or dataset.identity_found is None:
         dataset.identity_found = _identity(dataset)

@@ -72,7 +72,7 @@ class JoinedPairs:
         return [bin_path(pair.prefix) for pair in self.pairs if is_remote(pair.prefix)]
 
     def connect(self, documents: SourceDocuments, lengths: Lengths | None = None) -> None:
-        """As soon as a pair is open, passes the result of `lengths` (default: lengths in tokens) to `documents`."""
+        """Passes the result of `lengths` (default: lengths in tokens) to `documents` for each pair, once it is open."""
 
         def receive(number: int, pair: IndexedDataset) -> None:
             told = pair.sequence_lengths if lengths is None else lengths(number, pair)

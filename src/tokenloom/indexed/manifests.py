@@ -86,7 +86,7 @@ class TokenizerIdentity:
     """Identifies the tokenizer of a pair.
 
     `kind` is a name such as "huggingface", or the class name. `sha256`, `path` (as the user wrote it) and `vocab_size`
-    are None if unknown. `bos` and `eod` are the tokens added before and after each document; None if not added.
+    are None if unknown. `bos` is the token added before each document, `eod` the token added after each; or None.
     """
 
     kind: str
@@ -329,7 +329,7 @@ def read_manifest_head(
 
 @functools.lru_cache(maxsize=1)
 def _head_of(members: bytes) -> ManifestHead:
-    """Parses tokenizer and options from JSON members without braces; cached, as pairs of a blend often share them."""
+    """Parses tokenizer and options from JSON members without braces; cached: pairs of a blend often share members."""
     return from_members(ManifestHead, parse_json(b"{%b}" % members))
 
 
@@ -370,7 +370,7 @@ def read_if_exists(path: str, num_bytes: int | None, settings: ObjectStorageSett
 
 
 def manifest_head_of(pair: IndexedDataset) -> ManifestHead | None:
-    """Returns the head of a pair's manifest after checking that it belongs to the pair; None without one. Cached."""
+    """Returns the head of the manifest after checking that it belongs to the pair; None without a manifest. Cached."""
     if (head := pair.manifest_head) is not None:
         check_start(pair, head.index_start_crc32, path=manifest_path(pair.path_prefix))
     return head
@@ -405,8 +405,8 @@ def combined_manifest(
 ) -> Callable[[PairFacts], Manifest] | None:
     """Returns a function that makes the manifest of a pair joined from `pairs`, or from some of their documents.
 
-    The function takes the `PairFacts` of the joined pair, and sets `copied_tokens` in them: to "unverified" if an input
-    has that value, else to the argument. Returns None if an input has no manifest, with a warning if another has one.
+    The function takes the `PairFacts` of the joined pair, and sets their `copied_tokens`: to "unverified" if a pair has
+    this value, else to the argument. If a pair has no manifest, the result is None, with a warning if others have one.
     """
     order, found = list[str](), dict[str, Manifest | None]()
     for pair in pairs:

@@ -1,6 +1,6 @@
 """Origins: the column that records, for each document of a pair, its input file and its record in that file.
 
-Documents from consecutive records of one file form a run, one row of the column.
+Documents from consecutive records of one file form a run, which is one row of the column.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def joined_runs(runs: Runs) -> Runs:
 
 
 def selected_runs(runs: Runs, mask: NDArray[np.bool_]) -> Runs:
-    """Returns the ranges of `runs` for documents where `mask`, bool[num_documents], is true; joins no ranges."""
+    """Returns the parts of `runs` with documents where `mask`, bool[num_documents], is true; joins no parts."""
     held = runs[runs["num_documents"] > 0]  # an empty run has the same bound as the next one
     bounds = np.cumsum(held["num_documents"]) - held["num_documents"]
     is_edge = np.concatenate([[False], mask[1:] != mask[:-1]])[: len(mask)]
@@ -202,7 +202,7 @@ class Origins:
         return low
 
     def _take(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns rows `numbers` of the column, int64[count, 3], and the document after each run, int64[count]."""
+        """Returns rows `numbers` of the column, int64[count, 3], and the end of each run in documents, int64[count]."""
         rows, behind = self._rows[numbers], np.minimum(numbers + 1, len(self._rows) - 1)
         ends = np.where(numbers + 1 < len(self._rows), self._rows[behind, 0], self.num_documents)
         if self._column is None:

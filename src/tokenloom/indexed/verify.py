@@ -338,7 +338,7 @@ class Verification:
                 self._thread.start()
 
     def check(self) -> None:
-        """Raises a `DatasetFormatError` if damage was found so far; takes some ten nanoseconds."""
+        """Raises a `DatasetFormatError` or `StorageError` if a problem was found so far; takes some ten nanoseconds."""
         if self._flag[0]:
             is_format, message, hint = json.loads(self._flag[1:].rstrip(b"\0"))
             raise (DatasetFormatError if is_format else StorageError)(message, hint=hint)
@@ -463,7 +463,7 @@ def verification(folder: str, pairs: Mapping[str, ObjectStorageSettings | None] 
 
 
 def _facts_of(dataset: IndexedDataset) -> PairFacts | None:
-    """Returns the counts and checksums in the manifest; None if it is missing or damaged (the check reports damage)."""
+    """Returns the facts in the manifest; None if the manifest is missing or damaged (the check reports the damage)."""
     with suppress(DatasetFormatError):
         return None if (manifest := manifest_of(dataset)) is None else manifest.pair
     return None

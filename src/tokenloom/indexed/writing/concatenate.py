@@ -219,7 +219,7 @@ def build_catalogue(
 
     The output is an index, `OUTPUT.idx`, and a list of the pairs, `OUTPUT.catalogue` (see FORMAT.md); open it like a
     pair. Pairs below the folder of the catalogue get relative paths, so the folder can be moved; other pairs get
-    absolute paths. Reading a pair that changed later fails. A catalogue among the inputs is replaced by its pairs.
+    absolute paths. If a pair changes later, reading it fails. For an input that is a catalogue, its pairs are listed.
     Columns and manifests are joined as in `merge_datasets`.
 
     Example:
@@ -352,7 +352,7 @@ class _Joining:
         return pending
 
     def refuse_others(self) -> None:
-        """Raises an `OutputExistsError` early if an existing output differs in index header or token file size."""
+        """Raises an `OutputExistsError` early if the existing output has another index header or token file size."""
         if (path := existing_path(self.target)) is None:
             return
         try:
@@ -365,7 +365,7 @@ class _Joining:
     def write_rows(
         self, pending: PendingDataset, *, starts: Sequence[int] | None = None, advance: Advance | None = None
     ) -> int:
-        """Writes the index, and the tokens unless `starts` has byte offsets of parts; returns the end of the tokens."""
+        """Writes the index; without `starts` (byte offsets of parts), also tokens. Returns their end, a byte offset."""
         rows = IndexWriter(pending.index, self._sizes[0], multimodal=self.multimodal)
         for number, part in enumerate(self.parts):
             dataset = self._open(part.prefix)
@@ -509,7 +509,7 @@ class Block:
             position = run + 1
 
     def _runs(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Returns first row, one past the last row, and bytes of each run of kept rows, as int64[num_runs] each."""
+        """Returns first row, last row + 1 and number of bytes of each run of kept rows: int64[num_runs] each."""
         edges = np.flatnonzero(np.diff(self.kept_rows.view(np.int8), prepend=0, append=0)) + self.rows.start
         starts, stops = edges[::2], edges[1::2]
         index, itemsize = self._dataset.index, self._dataset.dtype.itemsize
@@ -519,7 +519,7 @@ class Block:
     def _gathered(
         self, starts: NDArray[np.int64], stops: NDArray[np.int64], sizes: NDArray[np.int64]
     ) -> Iterator[Piece]:
-        """Yields the bytes of short runs of sequences, many runs per array; arguments as from `_runs`."""
+        """Yields the bytes of short runs of sequences, many runs per array; see `_runs` for the arguments."""
         sums, first = np.cumsum(sizes), 0
         while first < len(starts):
             before = int(sums[first - 1]) if first else 0
@@ -578,7 +578,7 @@ def _read(piece: Piece) -> Iterator[memoryview]:
 
 
 def check_output(output_prefix: str, prefixes: Sequence[str]) -> None:
-    """Raises a `ConfigError` if there are no inputs, or the output is one of them."""
+    """Raises a `ConfigError` if there are no inputs, or the output is an input."""
     if not prefixes:
         raise ConfigError("`prefixes`: must name at least one dataset")
     target, output_exists = canonical_path(prefix_of(output_prefix)), exists(idx_path(prefix_of(output_prefix)))

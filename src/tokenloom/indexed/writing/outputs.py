@@ -176,7 +176,7 @@ def publish_datasets(
 
 
 def is_published(pending: PendingDataset) -> bool:
-    """Returns whether equal files exist, ignoring manifests; `OutputExistsError` if index or tokens differ."""
+    """Returns whether equal files exist, manifests aside; `OutputExistsError` if existing index or tokens differ."""
     if (path := existing_path(pending.prefix)) is None:
         return False
     if not all(exists(file.path) and _is_same_file(file) for file in (pending.index, pending.tokens)):
