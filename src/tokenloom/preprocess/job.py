@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from tempfile import TemporaryFile
 from typing import Any, TypedDict
 
 import numpy as np
@@ -36,7 +37,7 @@ from tokenloom.preprocess.shard import ALLOW_MORE, HASHES, RECORDS, ShardReport,
 from tokenloom.preprocess.sharded import JobProgress, ProgressBook, Runner, do_and_assemble
 from tokenloom.progress import if_stopped
 from tokenloom.storage.addresses import canonical_path, is_remote, short_hash
-from tokenloom.storage.atomic import PendingFile
+from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.storage.objects import scratch_folder
 from tokenloom.storage.publishing import OutputLock, exists_error, make_folder_of, tidy
 from tokenloom.storage.resolve import exists, open_pending
@@ -153,8 +154,9 @@ def run_job(
     folder = JobFolder(_folder_path(plan, work_folder), plan)
     with if_stopped(lambda: book.done_words):
         if not is_remote(plan.prefix):  # fail before the work starts if the output folder is not writable
-            make_folder_of(plan.outputs[0].prefix)
-            PendingFile(bin_path(plan.outputs[0].prefix)).discard()
+            make_folder_of(output := bin_path(plan.outputs[0].prefix))
+            with storage_errors("create", output):
+                TemporaryFile(dir=os.path.dirname(output) or ".").close()  # has no name that a kill would leave behind
         if restart or not _is_finished(plan):
             _require_own_outputs(plan, overwrite=overwrite)
             if restart:
