@@ -252,7 +252,7 @@ def draft_text(
     """Returns the text of a new `run.toml` with comments.
 
     Each path in `data`, relative to the working directory, becomes a source. If `weights` is empty, the only stage
-    reads each source once; with `tokens` or `samples`, the stage weights sources by their numbers of tokens.
+    reads each source once; if `tokens` or `samples` set its size, sources are read in proportion to their tokens.
     `settings` are values of [samples].
     """
     folder, names = os.path.dirname(path), _names(data)
@@ -489,7 +489,7 @@ class Denied:
 
     Attributes:
         documents: indices of all documents that the denial lists, by index of the source.
-        again, held_out: those of `documents` that were already denied, and those of `documents` that are held out.
+        again, held_out: those of `documents` that were already denied; those of `documents` that are held out.
         changed: spans that become padding, at positions from the denial up to `stop`, exclusive.
         seen: spans of `documents` that samples before the denial's position read; None if not requested.
         digests: digests of the order before the denial's position, by the old lock and by the new lock.
@@ -522,8 +522,8 @@ def deny_documents(
 ) -> Denied:
     """Denies documents from a position on: adds a `[[denied]]` table to `run.toml` and locks the run; see `amend_run`.
 
-    The result lists the spans that become padding before position `until`; None stands for the end of the run; if the
-    run has none, for `AHEAD` more positions. With `since_start` the result also lists spans read before the denial.
+    The result lists the spans that become padding before position `until`. None stands for the end of the run; in an
+    endless run, for `AHEAD` positions from the denial on. With `since_start`, spans before the denial are listed too.
     """
     if until is not None and until < denial.position:
         raise ConfigError(f"until must be at least {denial.position}, where the denial begins, got {until}")

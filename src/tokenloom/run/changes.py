@@ -105,8 +105,8 @@ def stored_order_facts(lock: RunLock) -> dict[str, Any]:
 class LockChanges:
     """The differences between a lock and an older lock.
 
-    `new_data` has each source that gained pairs, with only these pairs. `gone` names removed sources, `others` names
-    changed settings. `num_denied` counts documents that the new lock denies earlier, or that only the new lock denies.
+    `new_data` has each source that gained pairs, with only these pairs. `gone`: names of removed sources. `others`:
+    names of changed settings. `num_denied`: number of documents that only the new lock denies, or denies earlier.
     """
 
     new_data: tuple[LockedSource, ...]
@@ -151,7 +151,7 @@ def dropped_denials(old: RunLock, new: RunLock) -> Iterator[str]:
     """Yields denials of the old lock that the new lock lacks or begins later, such as `web:7 from position 9 on`.
 
     Since pairs may move, a document is recognized by the content of its pair and its row in the pair. If the new lock
-    has no such pair, the name identifies the document; if the source is gone too, the document is skipped as unread.
+    has no such pair, the name identifies the document. Denials of sources that the new lock lacks are then skipped.
     """
     by_name = _first_denied(new)
     by_content = {(pair, row): start for start, pair, row in by_name.values()}
@@ -178,7 +178,7 @@ def _first_denied(lock: RunLock) -> dict[tuple[str, int], tuple[int, Hashable, i
 
 
 def _content(pair: LockedPair, parts: int = 5) -> tuple[object, ...]:
-    """Returns the first `parts` values of `content_of`; the sixth is the checksum of the tokens, which can be None."""
+    """Returns the first `parts` values of `content_of`; the sixth value is the tokens' checksum, which can be None."""
     return tuple(content_of(pair)[:parts])
 
 
@@ -197,7 +197,7 @@ class ChangedSetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedSource:
-    """Token counts of a source in two runs; `common_data` of the first run are in `names_after` of the second run."""
+    """Tokens of a source in two runs; `common_data` tokens of the first are in sources `names_after` of the second."""
 
     name: str
     data_before: int

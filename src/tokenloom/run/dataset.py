@@ -165,7 +165,7 @@ class RunDataset(Composite):
         return groups
 
     def member(self, source: int, length: int, level: int = 0, walks: Set[int] = frozenset()) -> Member:
-        """Returns the samples of a source with its first `level` denials; at least walks `walks` can be read."""
+        """Returns the samples of a source when `level` of its denials are in force; at least `walks` can be read."""
         member = self._members.get((source, length, level))
         if member is not None and walks <= member.walks:
             return member
@@ -188,7 +188,7 @@ class RunDataset(Composite):
     ) -> Iterator[tuple[NDArray[np.int64], Share]]:
         """Groups positions by segment, source and denials in force; yields (indices in `positions`, samples) per group.
 
-        Positions may be in any order, and samples may differ in length. `segments` has the segment of each position.
+        Positions may be in any order, and samples may differ in length. `segments`: index of each position's segment.
         """
         if segments is None:
             segments = self.timeline.locate(positions).segments
@@ -549,7 +549,7 @@ class RunTokenizer:
 
     @property
     def pad(self) -> int:
-        """The padding id; raises `NotImplementedError` if there is none; samples then find padding by position."""
+        """The padding id. If there is none, raises `NotImplementedError`, and samples find padding by its position."""
         if self._locked is None or self._locked.pad is None:
             raise NotImplementedError
         return self._locked.pad

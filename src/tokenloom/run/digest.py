@@ -71,7 +71,7 @@ class KnownOrder:
         return {"run": self.run, "position": position, "digest": self.digest_at(position)}
 
     def position_of_state(self, state: Mapping[str, Any]) -> int:
-        """Returns the position of a loader state; raises an error if the run or the order up to it differs."""
+        """Returns the position of a loader state; raises an error if the run or the order before it differs."""
         position: int = state["position"]
         if state["run"] != self.run:
             message = f"state is of another run: expected run {self.run[:16]}…, found {state['run'][:16]}…"

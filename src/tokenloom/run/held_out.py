@@ -43,8 +43,8 @@ def with_holdout(
 ) -> list[LockedPair]:
     """Returns the pairs with `held_blocks` or `held_documents` set; `held_tokens` stays 0.
 
-    Up to the end of each pair, `share` of the source's blocks or documents is held out, rounded half up. The pairs
-    `after` come before `pairs` in the source.
+    Up to the end of each pair, `share` of the source's blocks or documents is held out, rounded half up. In the
+    source, the pairs in `after` precede the pairs in `pairs`.
     """
     if share is None:
         return list(pairs)

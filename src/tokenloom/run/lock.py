@@ -106,7 +106,7 @@ class LockedSegment:
         weights: (index of the source, weight above 0) in ascending order of sources.
         stretch_length: length in tokens of the stretches that passes are cut into; None unless a later segment of
             another sequence length continues the passes.
-        planned: `num_samples` when the segment began, which decides the stretches; None if `num_samples` is unchanged.
+        planned: `num_samples` when the segment began; it decides the stretches; None if `num_samples` is unchanged.
         exhausted: indices of the stage's sources that reached `max_passes` earlier; None if no source has a limit.
     """
 
@@ -156,7 +156,7 @@ class RunLock:
         consumed: number of positions that training has read; these must not change.
         amended: first position of the latest amendment; locking keeps earlier segments of stages still in `run.toml`.
         cut_short: name of the source that ends the run early because it reaches `max_passes`; None if there is none.
-        settings_sha256, content_sha256: hash of the bytes of `run.toml`, and of its settings without comments.
+        settings_sha256, content_sha256: hash of the bytes of `run.toml`; hash of its settings without comments.
     """
 
     order: int

@@ -1,8 +1,8 @@
 """Locks a run: resolves `run.toml` to exact data and segments without moving consumed positions.
 
 A stage is split into segments where a source gains pairs or reaches `max_passes`. Locking again keeps begun segments
-and the sizes of begun mixing blocks. If a shortened stage ends within a begun block, its segment is cut at the new end.
-If a stage is extended and the begun last block of its segment is shorter than others, the stage gets another segment.
+and the sizes of begun mixing blocks. If a shortened stage ends within a begun block, the block's segment is cut there.
+If the last block of an extended stage has begun and is shorter than other blocks, the stage gets another segment.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class LockedRun:
         is_stopped: whether `max_passes` of a source ends the run before its last stage ends.
         empty_records: names of denied records from which no document was made.
         unknown_pairs: prefixes of pairs that may contain denied records, since the pairs have no origins.
-        dropped: names of documents that `old` denies and `lock` denies later or not at all.
+        dropped: names of documents that `old` denies, and `lock` does not deny or denies from a later position on.
     """
 
     lock: RunLock
@@ -106,13 +106,13 @@ def lock_run(
         at: position of an amendment: earlier positions must not change, consumed or not; None if there is none.
         settings: settings to lock instead of those in `run.toml`.
         reading: how to read data.
-        drop: parts of the old lock to drop: "denials" allows denials to be removed or moved later; "consumed" allows
-            `consumed` to be smaller than in the old lock.
+        drop: parts of the old lock to drop: "denials" allows denials to be removed or to begin at a later position;
+            "consumed" allows `consumed` to be smaller than in the old lock.
         write: whether to write the lock.
 
     Raises:
-        ConfigError: `run.toml` is invalid; a position that is or may be consumed would change; or `consumed` or denials
-            of the old lock would be lost and are not in `drop`. The old lock stays unchanged.
+        ConfigError: `run.toml` is invalid; a position that is or may be consumed would change; `consumed` would shrink
+            or denials would be lost, and `drop` does not allow this. The old lock stays unchanged.
         OutputBusyError: another process is changing the run. The old lock stays unchanged.
     """
     with OutputLock(lock_path(os.fspath(path))) if write else nullcontext():
@@ -417,7 +417,7 @@ class _Resolving:
     def _end_current(
         self, stage: StageSettings, entered: Entered, read: LockedSegment, stop: int | None, skipped: set[int]
     ) -> LockedSegment:
-        """Returns the segment that training is in, with a new end: at most `consumed` if skipped sources return."""
+        """Moves the end of the segment that training is in; the end is at most `consumed` if skipped sources return."""
         size, consumed = mixed_size(read), self._consumed
         blocks = -(-(consumed - read.start) // self._block)
         touched = read.start + min(blocks * self._block, size)
@@ -464,7 +464,7 @@ def _smallest(weights: dict[int, int]) -> Weights:
 
 
 def _ended(read: LockedSegment, stop: int | None, block: int, consumed: int) -> LockedSegment:
-    """Moves the end of a segment to `stop`; if training has begun the mixing block there, the block keeps its size."""
+    """Moves the end of a segment to `stop`; the last mixing block before `stop`, if begun, keeps its size."""
     if stop == read.stop:
         return read
     if stop is None:
@@ -477,9 +477,9 @@ def _ended(read: LockedSegment, stop: int | None, block: int, consumed: int) -> 
 
 
 def _stretch_lengths(settings: RunSettings) -> dict[str, int | None]:
-    """Returns, by stage, the longest sequence length that its passes reach; None if their length never changes.
+    """Returns, by stage, the longest sequence length at which the stage's passes are read; None if there is only one.
 
-    Passes continue in a later stage if its sequence length divides the longest length so far, or is a multiple of that.
+    Passes continue in a later stage if its sequence length divides, or is a multiple of, the longest length so far.
     """
     found: dict[str, int | None] = {}
     for number, stage in enumerate(settings.stages):

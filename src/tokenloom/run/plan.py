@@ -39,11 +39,11 @@ class PlannedWalks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedReading:
-    """What a segment reads of one source. Attributes that depend on its end are None in an endless segment.
+    """What a segment reads of one source. Attributes that depend on the segment's end are None if it is endless.
 
     Attributes:
         weight, weights: weight of the source, and the sum of the weights of all sources.
-        num_samples, num_tokens, share: samples and tokens read of the source, and its share of the segment's samples.
+        num_samples, num_tokens, share: samples and tokens read of the source; source's share of the samples.
         num_windows: samples per pass.
         begun_before, begun_after: number of passes that began before the start and before the end of the segment.
         left_before, left_after: remaining samples of the current pass at the start and at the end of the segment.
@@ -88,8 +88,8 @@ class PlannedSource:
     Attributes:
         offered_tokens: tokens of all walks that begin; if windows are packs, slots of the packs.
         seen_tokens: tokens in samples that are read.
-        unseen_tokens: tokens in samples that remain unread of a pass when the sequence length changes or the run ends.
-        unseen_samples: numbers of these samples, one for each series of segments with one sequence length.
+        unseen_tokens: tokens in unread samples of begun passes when the sequence length changes or the run ends.
+        unseen_samples: numbers of these samples: one number for each series of segments with one sequence length.
         uncovered_tokens: tokens after the last whole sample of each walk.
         difference: offered minus seen, unseen and uncovered tokens; always 0.
     """
@@ -265,7 +265,7 @@ class _Planning:
     def _pass_ends(
         self, entered: Entered, mixture: Mixture, segment: LockedSegment
     ) -> list[tuple[int | None, tuple[int, ...]]]:
-        """Returns, for each source, how many passes end in the segment, and positions of the first of these ends."""
+        """Returns, by source, the number of passes that end in the segment, and the positions of the first ends."""
         taken = None if segment.num_samples is None else mixture.counts(segment.num_samples)
         leaves, takes, counts = [], [], []
         for leaf in range(len(entered.sources)):

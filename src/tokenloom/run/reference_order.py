@@ -42,7 +42,7 @@ from tokenloom.run.sources import check_opened
 
 
 def known_order(settings: RunSettings, lock: RunLock, num_samples: int) -> KnownOrder:
-    """Returns the order for loader states; positions above 0 share one digest: any change reshuffles them all."""
+    """Returns the order for loader states; positions above 0 share one digest, because any change reshuffles all."""
     _, shares = _blend(settings, lock)
     weights = [] if shares is None else [share.hex() for share in normalize(shares)]
     facts = {**stored_order_facts(lock), "weights": weights}
@@ -122,7 +122,7 @@ class ReferenceOrder:
         return [(each, pair, self._pair_rows.source_of(pair)) for each, pair in pairs]
 
     def _located(self, start: int, stop: int) -> Iterator[tuple[Int64s, NDArray[Any], NDArray[Any]]]:
-        """Yields chunks of [start, stop): positions, indices of their datasets, indices of samples in the datasets."""
+        """Yields (positions, indices of datasets, indices of samples in these datasets) for chunks of [start, stop)."""
         order = self._dataset.order if isinstance(self._dataset, BlendedDataset) else None
         for first in range(start, stop, _ROWS_AT_ONCE):
             positions = np.arange(first, min(first + _ROWS_AT_ONCE, stop), dtype=np.int64)
@@ -136,7 +136,7 @@ class ReferenceOrder:
         return trace_stored(self._dataset, positions, firsts, pair_rows=self._pair_rows, lock=self.lock)
 
     def positions_reading(self, source: int, documents: Integers, *, start: int, stop: int | None) -> Int64s:
-        """Returns all positions in [start, stop) that read `documents`, and maybe others; takes 5 ns per index row."""
+        """Returns all positions in [start, stop) that read `documents`, maybe some that do not; 5 ns per index row."""
         wanted = checked_documents(self.lock.sources[source], documents)
         first, last = checked_range(len(self._dataset), start, stop)
         pairs, rows = self._pair_rows.locate(np.full(len(wanted), source, dtype=np.int32), wanted)

@@ -222,7 +222,7 @@ class Run(HasFacts):
         """Returns a table of all spans of documents, already read or not, in ascending order of positions.
 
         Looking up one of a million documents of a source takes about 10 us per pass, for any number of positions.
-        Held-out documents have no rows. `denied` is True for denied documents at positions from the denial on.
+        Held-out documents have no rows. Column `denied` is True for denied documents at positions from the denial on.
 
         Args:
             documents: names such as `web:12345` (document 12,345 of source `web`) or `crawl/0007.jsonl:88` (a record).

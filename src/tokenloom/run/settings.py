@@ -197,7 +197,7 @@ def join_path(name: str, folder: str) -> str:
 
 
 def from_folder(name: str, folder: str) -> str:
-    """Makes `name`, a path relative to the working directory, relative to `folder`; keeps URLs and absolute paths."""
+    """Converts a path relative to the working directory to one relative to `folder`; keeps URLs and absolute paths."""
     return name if is_remote(name) or os.path.isabs(name) else os.path.relpath(name, folder or os.curdir)
 
 
@@ -467,7 +467,7 @@ _ANY_TOKENIZER = SimpleNamespace(vocab_size=None, tokenize=str, detokenize=str) 
 
 
 def sample_settings(table: Table, dataset: str, windows: str) -> dict[str, Any]:
-    """Validates [samples] with the dataset class; returns `DEFAULTS`, updated by values other than class defaults."""
+    """Validates [samples] with the dataset class; returns `DEFAULTS`, overridden by values except class defaults."""
     no_effect = f'remove it: it has no effect with `dataset = "{dataset}"`'
     elsewhere = NOT_HERE | dict.fromkeys(() if dataset in CONVERSATIONS else _PARALLEL, no_effect)
     usual = {
@@ -506,7 +506,7 @@ def most_in_pack(run: RunSettings | RunLock) -> int | None:
 
 
 def config_of(dataset: str, samples: Mapping[str, Any], sequence_length: int) -> GPTDatasetConfig:
-    """Builds the settings of the dataset class with a placeholder tokenizer, to validate and to count samples."""
+    """Builds the settings of the dataset class with a placeholder tokenizer, for validation and counting samples."""
     return KINDS[dataset](random_seed=0, sequence_length=sequence_length, tokenizer=_ANY_TOKENIZER, **samples)
 
 
@@ -523,7 +523,7 @@ def _plain(value: Any) -> Any:
 
 
 def read_locked(path: str) -> RunLock | None:
-    """Returns the lock, None if missing; checks that it matches `run.toml`; retries while another process writes."""
+    """Returns the lock (None if missing); checks that the lock matches `run.toml`; retries while others write."""
     key = lock_path(path)
     while True:
         before = _identity_at(key)

@@ -177,13 +177,13 @@ class Entered:
     Attributes:
         segment: the segment as it was entered; its end may change later.
         sources: indices of the sources, ascending.
-        walks, passes: index of the first regular walk, and index of its pass.
+        walks, passes: index of the first regular walk; index of the pass that this walk reads.
         offsets: next window of the first regular walk; 0 if the walk has not begun.
-        num_windows, num_pairs, num_tokens: size of a regular walk; tokens only if the segment has stretches.
+        num_windows, num_pairs, num_tokens: size of a regular walk; `num_tokens` is empty without stretches.
         early: by leaf, takes before the regular walks, all from passes already begun.
         early_counts: number of takes in `early`.
         unread: by leaf, the number of passes left unread by changes of sequence length.
-        taken_over: by leaf, windows in the rest of a pass that began with another sequence length.
+        taken_over: by leaf, number of windows in the rest of a pass that began with another sequence length.
     """
 
     segment: LockedSegment
@@ -253,7 +253,7 @@ class Entered:
 
 
 def _in_windows(rest: Walk, sequence_length: int) -> Walk | None:
-    """Cuts the rest of a pass into windows of another length; None if none is left or they do not fit stretches."""
+    """Cuts the rest of a pass into windows; None if none is left or `sequence_length` does not divide stretches."""
     part = rest.part
     begin = -(-part.first_token // sequence_length)
     num_windows = part.num_tokens // sequence_length - begin
@@ -429,7 +429,7 @@ class Progress:
             self._walks[source] += 1
 
     def _take_over(self, source: int) -> int | None:
-        """Cuts the rest of a pass into windows of the current length; returns how many, or None if there are none."""
+        """Cuts the rest of a pass into windows of the current length; returns the number of windows; None if none."""
         rest = self._rests.get(source)
         if rest is None or (rest := _in_windows(rest, self._sequence_length)) is None:
             return None

@@ -104,7 +104,7 @@ def lock_pair(
     reads: Kind | None = None,
     object_storage: ObjectStorageSettings | None = None,
 ) -> LockedPair:
-    """Locks one pair, without a holdout. If not None, `tokenizer` must be the pair's tokenizer, `reads` its kind."""
+    """Locks a pair, without a holdout. The pair must have the tokenizer `tokenizer` and the kind `reads`, if given."""
     pair = IndexedDataset(prefix, object_storage=object_storage)
     prefix = pair.path_prefix
     if pair.dtype.kind not in "iu":

@@ -33,7 +33,7 @@ class Located(NamedTuple):
 class EnteredSegment:
     """The windows that each source gives in a segment, and the mixture of the segment.
 
-    `given`, int64[num_leaves], is how many windows each source gives up to the end of the segment's last mixing block.
+    `given`, int64[num_leaves]: number of windows of each source until the end of the segment's last mixing block.
     """
 
     entered: Entered

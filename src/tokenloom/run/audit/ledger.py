@@ -39,7 +39,7 @@ def not_counted(samples: int, slots: int, tokens: int) -> SlotCounts:
 
 
 class LedgerCount:
-    """Counts the tokens of a run and the slots of its samples; if `report`, for progress, is None, reads no data."""
+    """Counts the tokens of a run and the slots of its samples; reads no data if `report` (for progress) is None."""
 
     def __init__(self, dataset: RunDataset, report: Report | None) -> None:
         self._dataset, self._lock, self._report = dataset, dataset.lock, report
@@ -200,7 +200,7 @@ class LedgerRow:
 
     @property
     def balance(self) -> tuple[int, int]:
-        """Numbers of (tokens, slots) that are not accounted for; negative if counted twice."""
+        """(tokens, slots) that are not accounted for; a number below 0 means that some were counted twice."""
         slots, tokens = self.counts.balance
         never = self.first_of_passes + self.dropped_tail + self.dropped_tokens + self.given_up
         tokens += self.brought + self.offered - self.seen - never - self.handed_on - self.not_reached
@@ -244,7 +244,7 @@ def _of(value: object, *names: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerStage:
-    """The ledger of a segment at positions [start, stop): (name, row) of each source."""
+    """The ledger of a segment at positions [start, stop); `sources` has (name of the source, row)."""
 
     stage: str
     start: int

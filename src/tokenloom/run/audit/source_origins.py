@@ -29,7 +29,7 @@ HINT = "make pairs with `tokenloom preprocess`, which writes PREFIX.origins.npy 
 
 
 class _PairOrigins(NamedTuple):
-    """A pair's origins and document boundaries; `files` has its files' indices in `SourceOrigins.files`, then -1."""
+    """A pair's origins and document boundaries; `files`: each input file's index in `SourceOrigins.files`, then -1."""
 
     origins: Origins
     files: NDArray[np.int32]
@@ -129,7 +129,7 @@ class SourceOrigins:
 
     @cached_property
     def _by_path(self) -> dict[str, list[tuple[int, _PairOrigins, int]]]:
-        """{input file: [(pair made from it, the pair's origins, the file's index in the origins)]}; opens all pairs."""
+        """{path: [(index of a pair made from the file, its origins, the file's index in these)]}; opens all pairs."""
         by_path: dict[str, list[tuple[int, _PairOrigins, int]]] = {}
         for pair in range(len(self._pairs.prefixes)):
             if (opened := self._open(pair)) is not None:
@@ -155,7 +155,7 @@ class SourceOrigins:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedDocuments:
-    """Documents by source, ascending; `of_records`: (source, document) made from a record. Rest: see `LockedRun`."""
+    """Documents by source, ascending; `of_records`: (source, document) if named by record. Others: see `LockedRun`."""
 
     by_source: tuple[tuple[int, tuple[int, ...]], ...]
     of_records: frozenset[tuple[int, int]]

@@ -129,7 +129,7 @@ class SpanTable:
         return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 
     def pairs(self) -> tuple[Int32s, Int64s]:
-        """Returns each document's pair, an index in `pair_rows.prefixes`, int32, and row in the pair, int64."""
+        """Returns, by row: the index of the pair in `pair_rows.prefixes`; the document's row in the pair."""
         return self.pair_rows.locate(self.sources, self.documents)
 
     def columns(self) -> dict[str, tuple[NDArray[Any], NDArray[np.bool_] | None]]:
@@ -202,8 +202,8 @@ def _named(names: Sequence[str], numbers: NDArray[Any]) -> tuple[NDArray[Any], N
 class PairRows:
     """The pairs of all sources, in ascending order of sources and documents.
 
-    `first_pairs`, int64[num_sources + 1]: for each source, the index of the first pair in `prefixes`; last, the number
-    of pairs. `first_documents`, int64[num_pairs]: for each pair, the index of the first document in the source.
+    `first_pairs`, int64[num_sources + 1]: for each source, the index of the first pair in `prefixes`; the last element
+    is the number of pairs. `first_documents`, int64[num_pairs]: per pair, index of its first document in the source.
     """
 
     prefixes: tuple[str, ...]
@@ -225,7 +225,7 @@ class PairRows:
         )
 
     def locate(self, sources: NDArray[np.int32], documents: Int64s) -> tuple[NDArray[np.int32], Int64s]:
-        """Returns each document's pair, an index in `prefixes`, int32[count], and row in the pair, int64[count]."""
+        """Returns, by document: the index of the pair in `prefixes`; the row in the pair; both have shape [count]."""
         pairs = np.empty(len(documents), dtype=np.int32)
         for source in np.unique(sources).tolist():
             chosen = np.flatnonzero(sources == source)
@@ -305,7 +305,7 @@ Columns = dict[str, NDArray[Any]]
 def _columns(
     dataset: KnowsSpans, numbers: Int64s, *, samples: Int64s, source: int, of_samples: Columns, first_document: int = 0
 ) -> Columns:
-    """Returns the spans of samples `numbers` as columns; `samples` has the index of each sample's position."""
+    """Returns the spans of samples `numbers` as columns; `samples[k]` is the index of the position of `numbers[k]`."""
     spans = dataset.span_batch(numbers)
     slots = dataset.slots_of(spans.documents) if hasattr(dataset, "slots_of") else spans.lengths
     counts, denied, ends = np.diff(spans.row_offsets), spans.documents < 0, np.cumsum(slots)
@@ -404,7 +404,7 @@ def _occurrences(
 
 
 def _walks_read(timeline: Timeline, source: int, start: int, stop: int) -> dict[Walk, list[Int64s]]:
-    """Groups numbers of walks read in mixing blocks of [start, stop); keys are walks with number and pass set to 0."""
+    """Returns the numbers of walks read in mixing blocks of [start, stop), by `Walk` with number and pass set to 0."""
     found: dict[Walk, list[Int64s]] = {}
 
     def add(walk: Walk, numbers: Int64s) -> None:
