@@ -48,7 +48,7 @@ def do_together(
     Args:
         step: name of the work, for error messages.
         work: the part of this rank; may use collectives.
-        break_off: closes the connections of these collectives; may be called twice.
+        break_off: closes the connections of collectives in `work`; may be called twice.
         breaks: errors of `work` that may leave other ranks waiting in a collective; they lead to a call of `break_off`.
         compare: returns the part of the result that must be the same on all ranks, or None to compare nothing.
         name: name of the compared part, for error messages.

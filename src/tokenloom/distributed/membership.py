@@ -194,7 +194,7 @@ class Membership:
         return f"{self._session}/{name}/{number}"
 
     def _enter(self) -> bool:
-        """Joins the session, or adds new members to it on the leader; returns whether this rank has joined."""
+        """Joins the session; the leader adds new members to the session. Returns whether this rank has joined."""
         if self.is_leader:
             if self._round == 1:
                 missing = [rank for rank, peer in self._peers.items() if not peer.record]
@@ -237,7 +237,7 @@ class Membership:
         self._take(self.store.compare_set(self._key("outcome", self._round), "", json.dumps(outcome)).decode())
 
     def _take(self, text: str) -> None:
-        """Ends this round; on rank 0, only after others have read the outcome: the store may end with rank 0."""
+        """Ends this round. Rank 0 lets others read the outcome first, because the store may end with rank 0."""
         if self._outcome is None:
             self._outcome, self._read_at = text, self._attention
         outcome = json.loads(text)
@@ -254,7 +254,7 @@ class Membership:
             self.answer = outcome["answers"][outcome["of"][self.rank]]
 
     def _is_awaited(self, outcome: Record) -> bool:
-        """Returns whether other ranks must still read an outcome, without waiting; False after `_READING_SECONDS`."""
+        """Returns at once whether other ranks must still read an outcome; False after `_READING_SECONDS`."""
         lost = outcome["verdict"]["lost"] if "verdict" in outcome else []
         keys = [self._key("rank", rank) for rank in range(1, self.size) if rank not in lost]
         with suppress(RuntimeError):  # the outcome is valid even if the store is gone
@@ -266,7 +266,7 @@ class Membership:
     # --- heartbeats --------------------------------------------------------------------------------------------------
 
     def _beat(self) -> None:
-        """Writes the record of this rank if it changed or a heartbeat is due."""
+        """Writes the record of this rank if the record has changed or a heartbeat is due."""
         doing = "it was between steps"
         if self.step is not None:
             doing = f"it waited for others in {self.step}" if self._is_reported else f"it was at {self.step}"
@@ -313,7 +313,7 @@ class Membership:
     def _judge_silence(self) -> None:
         """Ends the session if a rank is silent for too long: the leader judges all ranks, a member judges the leader.
 
-        The error names all ranks that have been silent for more than half the timeout.
+        The error names ranks that have been silent for more than half the timeout.
         """
         silences = {rank: self._attention - peer.heard for rank, peer in self._peers.items()}
         if max(silences.values() if self.is_leader else [silences[self.size - 1]]) <= self.silence_seconds:
@@ -340,7 +340,7 @@ class Membership:
         self.verdict = verdict(message, _FROZEN_HINT.format(self.silence_seconds))
 
     def _give_up(self, message: str, hint: str, lost: Sequence[int]) -> None:
-        """Ends the session with an error on all ranks; on this rank alone if it has not joined or lost the store."""
+        """Ends the session with an error on all ranks; on this rank alone if it lost the store or did not join."""
         found = verdict(message, hint, lost)
         if self._session is not None and self._lost_store is None:
             with suppress(RuntimeError):
@@ -364,7 +364,7 @@ def decided(reports: list[Record], decide: Decision) -> list[Record]:
 
 
 def _check(reports: list[Record]) -> None:
-    """Raises if ranks are at different steps or a rank failed, with the failure that no other rank caused."""
+    """Raises an error if ranks are at different steps or a rank failed; names a failure not caused by others."""
     steps = holders_of([report["step"] for report in reports])
     if len(steps) > 1:
         found = ", ".join(f"{name_ranks(ranks)} at {step!r}" for step, ranks in list(steps.items())[:8])
