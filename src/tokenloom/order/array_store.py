@@ -82,7 +82,7 @@ class DataOrigin(Protocol):
 
     @property
     def identity(self) -> Identity | None:
-        """A function that returns the identity of the data, a dict; None if the cache key alone identifies the data."""
+        """A function that returns the identity of the data; or None, if the cache key alone identifies the data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

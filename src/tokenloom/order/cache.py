@@ -1,4 +1,4 @@
-"""The cache of index arrays, in a folder or a bucket. Its files equal the reference's, so both can share a cache.
+"""The cache of index arrays, in a folder or a bucket. It can be shared with the reference, whose files are equal.
 
 Files are renamed into place atomically and contain no pickles. Each load validates dtype, shape and a few samples, and
 compares the arrays and the data with a stored record. An invalid entry is logged and rebuilt. Arrays up to 4 MiB
@@ -7,8 +7,8 @@ loads compare hashes of pieces, or the whole array with `verify="full"`. So a po
 use.
 
 Entries in a bucket have the same names and bytes as in a folder, so copying a folder publishes it. Each object is
-uploaded atomically, and the description is uploaded last. Each node downloads an object once. The local file has a
-checksum, and a name that depends on the address and the etag of the object.
+uploaded atomically, and the description is uploaded last. Each node downloads an object once, to a
+local file with a checksum, and with a name that depends on the address and the etag of the object.
 """
 
 from __future__ import annotations
@@ -295,7 +295,7 @@ class IndexCacheWriter:
                 write_durably(file.stream, memoryview(header), numbers)
 
     def _skips_fsync(self, array: NDArray[Any]) -> bool:
-        """Returns whether an array needs no fsync before its file is renamed, because every load compares all bytes."""
+        """Returns whether every load compares all bytes of an array, so that no fsync is needed before the rename."""
         return self._cache.is_local and array.nbytes <= _MOST_COMPARED_BYTES
 
     def __exit__(
@@ -325,7 +325,7 @@ def _cache_errors() -> Iterator[None]:
 
 
 def is_small(array: NDArray[Any]) -> bool:
-    """Returns whether an array is copied to memory: a process with 10,000 datasets cannot keep all files mapped."""
+    """Returns whether loads copy an array to memory: a process cannot keep the files of 10,000 datasets mapped."""
     return array.nbytes <= _SMALL_BYTES
 
 

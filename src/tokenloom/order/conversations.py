@@ -69,7 +69,7 @@ class ConversationOrder(StoredOrder):
             raise ConfigError(f"{self.store.name}: {error.message}", hint=error.hint) from None
 
     def mismatch(self, arrays: Arrays) -> str | None:
-        """Returns why arrays do not match the data, or None if their first and last elements match; O(1)."""
+        """Returns why arrays do not match the data; None if the arrays' first and last elements match; O(1)."""
         stream, count = arrays["document_index"], self._source.num_sequences
         for sequence in stream[[0, -1]].tolist() if len(stream) else ():
             if not 0 <= sequence < count:

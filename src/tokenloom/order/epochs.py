@@ -43,7 +43,7 @@ class Epochs(ABC):
 
     @abstractmethod
     def passes(self, num_samples: int) -> float:
-        """Returns the number of epochs that `num_samples` samples cover, as a fraction."""
+        """Returns the number of epochs that `num_samples` samples cover, such as 2.4."""
 
     def num_samples(self, requested: int | None) -> int:
         """Returns the number of samples in the plan for `requested` samples; 0 if there are no tokens."""

@@ -19,7 +19,7 @@ def describe(identifiers: Mapping[str, Any]) -> tuple[str, str]:
     """Returns the description of an index and its key, which is the MD5 of the description in hexadecimal.
 
     The description is the text of `json.dumps(identifiers, indent=4)`, with objects replaced by `unique_identifiers`,
-    as in the reference, which shares the cache. `json.dumps` would take most of the start of 1,000 datasets.
+    as in the reference, which shares the cache. `json.dumps` itself is not called: it is slow for 1,000 datasets.
 
     Raises:
         ConfigError: an object has no `unique_identifiers`.

@@ -1,4 +1,4 @@
-"""The reference's shuffles, first of documents, then of samples, with the same `numpy.random.RandomState(seed)`."""
+"""The reference's two shuffles, of documents, then of samples, both with one `numpy.random.RandomState(seed)`."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class WalkOrder:
         return SpanBatch(*found)
 
     def conversations(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns all conversations of samples, and the offset of each sample's first one, like `ConversationOrder`."""
+        """Returns the conversations of samples, and row offsets; see `ConversationOrder.conversations`."""
         found = self.spans(positions, keep_empty=False)
         return found.documents, found.row_offsets
 

@@ -87,8 +87,8 @@ class SpanBatch:
 def span_mismatch(reader: SpanReader, num_samples: int) -> str | None:
     """Returns why indices do not match their data, or None if a few checked samples match; O(1).
 
-    The reader checks that a window has the right number of tokens, and that a pack has no more than its capacity. If
-    the data were replaced, nearly every sample fails this check.
+    The reader checks that a window has the right number of tokens, and that no pack has more tokens than its capacity.
+    If the data were replaced, nearly every sample fails this check.
     """
     samples = spread_evenly(num_samples, _CHECKED_SAMPLES)
     try:
