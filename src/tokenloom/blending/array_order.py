@@ -89,7 +89,7 @@ class ArrayBlendOrder(StoredOrder):
             raise OversampledError(f"the blend ({self._split}) takes {short[0]}{more}", hint=remedy_for(None))
 
     def mismatch(self, arrays: Arrays) -> str | None:
-        """Returns why arrays do not match the datasets, or None if their first and last rows match; O(1)."""
+        """Returns why arrays do not match the datasets; None if the first and last rows of the arrays match; O(1)."""
         for row in (0, -1) if self.num_samples else ():
             number, sample = int(arrays["dataset_index"][row]), int(arrays["dataset_sample_index"][row])
             if not 0 <= number < len(self._datasets):

@@ -175,16 +175,16 @@ class BlendedDataset(Composite):
         return {"dataset_id": np.array(number, dtype=self._number_type), **arrays}
 
     def spans(self, idx: int) -> Any:
-        """Returns the spans of a sample; document numbers count in the dataset of the sample."""
+        """Returns the spans of a sample; document numbers are those of the sample's dataset."""
         number, sample = self.locate(idx)
         return self.datasets[number].spans(sample)
 
     def lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> NDArray[np.int64]:
-        """Returns the `original_seq_len` of samples, of all for None; only for datasets such as `VarlenDataset`."""
+        """Returns the `original_seq_len` of samples (all for None); only for datasets such as `VarlenDataset`."""
         return self._numbers_at(positions, lambda dataset, samples: dataset.lengths(samples))
 
     def padded_lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> NDArray[np.int64]:
-        """Returns the `padded_seq_len` of samples, of all for None; only for datasets such as `VarlenDataset`."""
+        """Returns the `padded_seq_len` of samples (all for None); only for datasets such as `VarlenDataset`."""
         return self._numbers_at(positions, lambda dataset, samples: dataset.padded_lengths(samples))
 
     def _numbers_at(
@@ -246,8 +246,8 @@ class BlendedDataset(Composite):
     ) -> dict[str, Any]:
         """Returns many samples as NumPy arrays with a leading batch axis, filled by one kernel call per dataset.
 
-        For a position None, the batch has a sample of the first dataset without loss. Arguments and errors are those of
-        `GPTDataset.batch`.
+        For a position None, the batch has a sample without loss, from the first dataset. Arguments and errors are those
+        of `GPTDataset.batch`.
         """
         if self._overrides.found and self._needs_items("batch"):  # `_batch` checks overrides of the datasets
             if out is not None:

@@ -31,11 +31,11 @@ class DatasetPlan:
     Attributes:
         name: path of the dataset.
         num_sequences: number of sequences of the dataset in the split.
-        num_tokens: number of tokens of these sequences, which is one epoch.
+        num_tokens: number of tokens of these sequences, that is, of one epoch.
         weight: configured weight; None if no weight is configured.
         share: fraction of the samples of the split, in [0, 1].
         num_samples_owed: number of samples that the split takes from the dataset.
-        num_epochs_owed: number of epochs that `num_samples_owed` samples cover, as a fraction.
+        num_epochs_owed: number of epochs that `num_samples_owed` samples cover, such as 2.4.
         num_samples_built: number of samples that the build creates; less than `num_samples_owed` only with a `Problem`.
         num_epochs_built: number of epochs that the build creates.
         packing: result of packing one epoch; None for windows.
@@ -138,7 +138,7 @@ class BuildPlan(HasFacts):
 
     @property
     def surplus(self) -> float | None:
-        """A `mid_level_dataset_surplus` that solves all problems; None if no value does, or without problems."""
+        """A `mid_level_dataset_surplus` that solves all problems; None if no value does, or there are no problems."""
         needed = [problem.surplus for problem in self.problems]
         known = [surplus for surplus in needed if surplus is not None]
         return max(known) if known and len(known) == len(needed) else None

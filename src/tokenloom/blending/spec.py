@@ -231,7 +231,7 @@ def _divide(weight: float, prefixes: Sequence[str], entry: str) -> list[float]:
 
 
 def _real_path(prefix: str) -> str:
-    """Returns the path without links, which is the same for all names of the same data."""
+    """Returns the path with links resolved, so that all names of the same data have one path."""
     return prefix if is_remote(prefix) else os.path.realpath(bin_path(prefix))
 
 
