@@ -42,7 +42,7 @@ _HINT = "check disk, memory and caches of these ranks, and resume from the previ
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRange:
-    """The batches of one rank among positions [start, stop) of all ranks; `sums` are their digests, uint64[n, 2]."""
+    """The batches that one rank reads of positions [start, stop); `sums` are the batches' digests, uint64[n, 2]."""
 
     sampler: Any
     start: int
@@ -184,8 +184,8 @@ def check_reading(loader: Any, *, reread: Literal["now", "never"] = "now", num_t
     """Checks that all ranks of `torch.distributed` have read the right batches; call it at every checkpoint.
 
     All ranks must call this after the same number of samples; ranks without a loader pass None. Replicas of a
-    data-parallel rank compare their digests. With `reread="now"`, another data-parallel rank also reads the batches
-    since the last check from its own data; a single data-parallel rank reads its own batches again.
+    data-parallel rank compare digests of the batches since the last check. With `reread="now"`, another data-parallel
+    rank also reads these batches from its own data; a single data-parallel rank reads its own batches again.
 
     Args:
         loader: a `ThreadLoader` or `DigestedBatches` whose sampler follows the order of positions; None on a rank
@@ -288,7 +288,7 @@ def _compare_reread(records: list[Record]) -> list[Record]:
 
 
 def _find_difference(suspect: int, dataset: Any, unchecked: BatchRange | None, count: int, num_threads: int) -> str:
-    """Rereads the `count` batches of a data-parallel rank on every rank; describes the first batch that differs."""
+    """Rereads on every rank the `count` batches of data-parallel rank `suspect`; describes the first difference."""
     reread: NDArray[np.uint64] | None = None
     start, middle, stop = 0, 0, count
 
@@ -316,7 +316,7 @@ def _find_difference(suspect: int, dataset: Any, unchecked: BatchRange | None, c
 
 
 def _compare_half(batch: int | None, records: list[Record]) -> list[Record]:
-    """Returns the same answer for all ranks: whether the first halves differ, and a description if `batch` is given."""
+    """Returns equal dicts, one per rank: whether the first halves differ, and a description if `batch` is given."""
     digests = {record[name] for record in records for name in ("reread", "recorded") if name in record}
     description = None if batch is None else _describe_difference(batch, records)
     return [{"differs": len(digests) > 1, "description": description} for _ in records]
@@ -351,7 +351,7 @@ def _hex(sums: NDArray[np.uint64]) -> str:
 
 
 def _meet(step: str, work: Callable[[], Record], decide: Decision) -> Record:
-    """Calls `decide` with the results of `work` on all ranks, if there are several; returns this rank's answer."""
+    """Runs `work` on all ranks, passes the results to `decide`, and returns the answer for this rank."""
     if (meeting := current_meeting()) is None:
         return decide([work()])[0]
 

@@ -139,7 +139,7 @@ def _losses_of(path: str, wanted: NDArray[np.int64]) -> Losses:
 
 
 def losses_folder(run: Run, named: str | None = None) -> str | None:
-    """Returns `named` if given, else the folder `losses` beside `run.toml`; None if that folder does not exist."""
+    """Returns `named` if given, else the folder `losses` beside `run.toml`, or None if there is no such folder."""
     folder = os.path.join(os.path.dirname(run.path), "losses")
     return named if named is not None or not os.path.isdir(folder) else folder
 

@@ -35,7 +35,7 @@ class AnnouncedBatch(list[Any]):
 class AnnouncingSampler:
     """A sampler that adds to each batch the later batches that its worker must announce.
 
-    Each worker announces `num_ahead` batches. With None, all workers announce 1024 samples, but at least 16 batches.
+    Each worker announces `num_ahead` batches; for None, all workers together 1024 samples, but at least 16 batches.
     """
 
     def __init__(self, sampler: Iterable[Batch], *, num_workers: int, num_ahead: int | None = None) -> None:

@@ -61,8 +61,8 @@ def resonance_of_weights(
 ) -> Resonance | None:
     """Returns the dataset whose share differs most between ranks in Megatron's order of a blend; takes milliseconds.
 
-    Tests two halves of the first positions, up to `num_samples`, the size of the blend. Returns None unless the share
-    of a dataset on some rank differs from its share of the blend in both halves, in one direction, by more than chance.
+    Tests both halves of the first positions; `num_samples` is the size of the blend. Returns None unless the share of a
+    dataset on a rank is above the dataset's share of the blend in both halves, or below in both, by more than chance.
     """
     period, num_ranks = micro_batch_size * data_parallel_size, data_parallel_size
     count = min(max(_SAMPLES_PER_RANK * num_ranks, _LEAST_SAMPLES), _MOST_SAMPLES)

@@ -288,7 +288,7 @@ class BalancedSampler(MegatronPretrainingSampler):
 
 @lru_cache(maxsize=4)
 def _permutation(seed: int, block: int, length: int) -> NDArray[np.int64]:
-    """Returns the rank that gets the first sample, for each of `length` global batches of a block: each rank once."""
+    """Returns a permutation: the rank that gets the first sample in each of `length` global batches of a block."""
     random = SampleRandom(seed, block, Purpose.DEALING)
     order = np.arange(length)
     for last in range(length - 1, 0, -1):

@@ -84,7 +84,7 @@ class BatchBuffers:
     def fill(
         self, number: int, positions: Batch, *, digest: bool = False
     ) -> tuple[dict[str, Any], NDArray[np.uint64] | None]:
-        """Returns a batch, and the hashes of its tokens, uint64[num_samples, 2], or None without `digest` or tokens."""
+        """Returns a batch, and hashes of its tokens, uint64[num_samples, 2]; None without `digest` or tokens."""
         if not digest or not self._digests:
             batch = self._fill(number, positions)
             return batch, digests_of_batch(batch, len(positions)) if digest else None
@@ -207,7 +207,7 @@ class ThreadLoader:
         pin_memory: whether batches are in page-locked memory; None means yes if CUDA is available to torch.
         reuse_after: number of later batches after which a batch may be overwritten; None allocates memory for each
             batch. With a number, batches are stored in a ring of buffers: pass 1 if the loop finishes each batch before
-            the next, m if it collects m micro-batches. By then, non-blocking copies of a batch must be finished, too.
+            the next, m if it collects m micro-batches. A non-blocking copy must end before the batch is overwritten.
         integer_dtype: dtype of tokens, labels and positions: int64 or int32.
         digest: whether to compute the digest of all batches, see `digest` and `check_reading`.
     """
@@ -255,7 +255,7 @@ class ThreadLoader:
         self._num_to_skip = 0
 
     def _begin(self, num_batches: int) -> dict[str, Any]:
-        """Starts an iteration; returns its state, which has the sampler's settings before the first batch is read."""
+        """Starts an iteration; returns its state, with the sampler's settings from before the first batch."""
         self._progress: dict[str, Any] = {"num_yielded": num_batches, "sampler": _settings_of(self.sampler)}
         return self._progress
 
