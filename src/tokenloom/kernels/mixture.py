@@ -95,7 +95,7 @@ class MixedStage(_Dealt):
 
         Args:
             weights: see `Mixture`.
-            start: position of offset 0 in the run; the key of a block depends on its position.
+            start: position of offset 0 in the run; the key of a block depends on the block's first position.
             size: number of offsets. The last block may be shorter than the others.
             block: offsets per block; 1 for no permutation.
             key: key from which the key of each block is derived.

@@ -1,4 +1,4 @@
-"""Kernels that pack documents, conversations and sub-samples into samples."""
+"""Kernels that pack documents and conversations into samples, and sub-samples into microbatches."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pack_documents(
         documents: indices into `lengths` of the documents to pack; documents of equal length keep their order.
         sequence_length, extra: tokens per sample, and tokens that a sample reads beyond `sequence_length`, 0 or 1.
         most_pieces: maximum number of pieces in a pack; None for no limit.
-        first_piece: index that `packs` give to the first piece of this call: the number of pieces of earlier calls.
+        first_piece: number of pieces of earlier calls, from which `packs` counts the pieces of this call.
         packs: [num_packs], filled with the index of the first piece of each pack.
         pieces: [num_pieces, 2], of the dtype of `packs`, filled with (document, start) of each piece.
 
@@ -88,7 +88,7 @@ def pack_to_levels(
         bases: int64[num_steps], cost that all ranks of each step together already have.
         num_ranks: ranks of a step, including ranks without a pack.
         by_length: ignore costs and fill packs one after another, longest sub-samples first, for the fewest packs.
-        short_first: short sub-samples that each pack gets early, in quarters of the mean number per pack, 0 to 4.
+        short_first: number of short sub-samples that a pack gets early, in quarters of the mean number, 0 to 4.
     """
     pack_of = np.empty(len(lengths), dtype=np.int64)
     fits = _native.pack_to_levels(
@@ -105,7 +105,7 @@ def order_by_prefix(sequences: Sequence[NDArray[Any]]) -> tuple[Int64s, Int64s]:
 
     Returns:
         order: int64[n], indices of the sequences in sorted order.
-        shared: int64[n], leading tokens that each sorted sequence shares with the sequence before it; 0 starts a tree.
+        shared: int64[n], number of leading tokens that each sorted sequence shares with the sequence before it.
     """
     order, shared = np.empty(len(sequences), dtype=np.int64), np.empty(len(sequences), dtype=np.int64)
     _native.order_by_prefix(list(sequences), order, shared)

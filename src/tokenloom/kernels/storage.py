@@ -35,8 +35,8 @@ def map_extents(paths: Sequence[str], extents: Int64s, *, num_bytes: int) -> tup
 
     Args:
         paths: paths of the files.
-        extents: int64[2, files]: starts of the files in the view, multiples of the page size; then expected sizes of
-            the files. A file of another size is not mapped.
+        extents: int64[2, files]: row 0 has the starts of files in the view, multiples of the page size; row 1 has the
+            expected sizes of files. A file of another size is not mapped.
         num_bytes: size of the view; gaps read as zeros.
 
     Raises:

@@ -22,7 +22,7 @@ class PassPart(NamedTuple):
     """The part of a pass over a source that one walk covers, if walks of several window lengths share the pass.
 
     The tokens of the pass are divided into stretches of equal length, and the order of the stretches is shuffled. Walks
-    read whole stretches in this order, one walk after another. A walk shuffles its windows per 1,024 stretches.
+    read whole stretches in this order, walk after walk. A walk shuffles its windows within groups of 1,024 stretches.
 
     Attributes:
         pass_walk: number of the walk that began the pass; -1 if this walk begins it.
@@ -49,7 +49,7 @@ def make_source_documents(
 
     Args:
         sections: four numbers per pair: documents; tokens to read, or `NOT_KNOWN`; blocks in the validation split;
-            documents in the validation split, which count if the number of blocks is 0.
+            documents in the validation split, used only if the number of blocks is 0.
         key: key of the source.
         reads_held: True reads the validation split, False the training split.
     """
@@ -67,15 +67,15 @@ def make_walk_reader(
     num_packs: Sequence[int] | None = None,
     most_pieces: int | None = None,
 ) -> WalkReader | PackWalkReader:
-    """Returns a reader of windows or best-fit packs of a source; add walks to it before reading.
+    """Returns a reader of windows or best-fit packs of a source; add walks to the reader before reading.
 
     Packs are made within groups of 32,768 consecutive documents of a pair, and are the same in all walks. The spans of
     a denied document d have the document number -1 - d.
 
     Args:
         documents: the documents of the source.
-        is_shuffled: whether each walk shuffles. Windows: pairs, blocks of 256 documents, and documents within blocks.
-            Packs: pairs and groups; within every 16 groups, packs are permuted even if this is False.
+        is_shuffled: whether each walk shuffles (windows: pairs, blocks of 256 documents, and documents within blocks;
+            packs: pairs and groups). Within every 16 groups, packs are permuted even if this is False.
         sequence_length: distance between the starts of windows, or tokens of a pack.
         extra: tokens that a sample reads beyond `sequence_length`, 0 or 1.
         denied: documents whose tokens are not read.
