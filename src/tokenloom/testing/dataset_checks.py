@@ -228,7 +228,7 @@ class _DatasetChecks:
                 skip(f"{name} has no `{attribute}`")
 
     def _without(self, attribute: str) -> str | None:
-        """Returns the class name of a dataset without an attribute: this, or one of its blend; None if all have it."""
+        """Returns the class of the dataset, or of one in its blend, that lacks an attribute; None if all have it."""
         is_of_members = attribute in _MEMBER_ATTRIBUTES and isinstance(self._dataset, BlendedDataset)
         owners = self._dataset.datasets if is_of_members else [self._dataset]
         return next((type(owner).__name__ for owner in owners if not hasattr(owner, attribute)), None)
