@@ -92,7 +92,7 @@ class ShownToken:
 
     @property
     def styles(self) -> tuple[str, ...]:
-        """The keys of `LEGEND` for the kind, part and loss; no key for None, or for a kind or part "text"."""
+        """The keys of `LEGEND` for the kind, part and loss; a value None or "text" has no key."""
         loss = {True: "loss", False: "no-loss", None: "text"}[self.loss]
         return tuple(style for style in (self.kind, self.part or "text", loss) if style != "text")
 
@@ -103,7 +103,7 @@ class ShownToken:
 
     @property
     def teaching(self) -> str:
-        """The part and the loss in words, such as "answer, with loss"; empty for padding, or without both."""
+        """The part and the loss in words, such as "answer, with loss"; empty for padding, or if there is neither."""
         named = () if self.kind in PADDING else ("prompt", "answer", "loss", "no-loss")
         return ", ".join(LEGEND[style].partition(":")[0] for style in self.styles if style in named)
 
@@ -173,7 +173,7 @@ class Shown:
         facts: (name, value) pairs of texts, such as the input record that the document was made from.
         notes: sentences that say where the tokens differ from the data.
         spans: the spans of documents, in order of their tokens.
-        first: index of the first of `tokens` in the document or sample.
+        first: index of `tokens[0]` in the document or sample.
         num_tokens: length of the whole document or sample.
         tokens: the tokens to display.
     """
@@ -577,7 +577,7 @@ def _pieces(shown: Shown, look: Look) -> Iterator[Sequence[Piece]]:
 
 
 def _section_pieces(runs: Iterable[TokenRun], look: Look, mark: str) -> Generator[Sequence[Piece], None, str]:
-    """Yields the pieces of each line; without color, prints each change of `mark` (part and loss). Returns the mark."""
+    """Yields the pieces of each line, without color also each change of `mark` (part, loss); returns the last mark."""
     units = [unit for run in runs for unit in ([run] if run[0].kind in PADDING else zip(run, strict=True))]
     most = len(units) if look.most_tokens is None else look.most_tokens
     if num_hidden := max(len(units) - most, 0):

@@ -200,11 +200,11 @@ def places_of_ids(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Spans:
-    """Token ranges of a pair: consecutive sequences, a part of one sequence, or matches in them.
+    """Token ranges of a pair: consecutive sequences, a part of one sequence, or the matches found in a chunk.
 
     Attributes:
-        rows, starts, lengths: int64[num_spans] each: sequence, first token in the sequence, and number of tokens.
-        next_row, next_start: sequence, and token in the sequence, with which the next chunk begins.
+        rows, starts, lengths: int64[num_spans]; range i has `lengths[i]` tokens of sequence `rows[i]` from `starts[i]`.
+        next_row, next_start: the next chunk begins at token `next_start` of sequence `next_row`.
     """
 
     rows: NDArray[np.int64]
@@ -228,7 +228,7 @@ def stretches(
 ) -> Iterator[Spans]:
     """Divides sequences of these lengths into chunks of about `at_once` tokens, from token `start` of `row` on.
 
-    A sequence of more tokens is cut into parts; each part repeats the last `overlap` tokens of the previous part.
+    A sequence longer than a chunk is cut into parts; each part repeats the last `overlap` tokens of the previous part.
     """
     size = at_once + overlap
     while row < len(lengths):
@@ -272,7 +272,7 @@ def input_problem(file: OriginFile) -> str | None:
 
 
 def read_records(file: OriginFile, numbers: Iterable[int]) -> dict[int, str]:
-    """Reads records of an input file by number, from 1, in one pass: lines unchanged, table rows as JSON."""
+    """Returns {number: record} of an input file, numbered from 1: lines unchanged, table rows as JSON."""
     wanted, found, done = set(numbers), dict[int, str](), 0
     inspected = inspect_input(file.path, default_format=_TEXT_FORMATS.get(file.unit))
     with closing(open_slice(whole_file(inspected), block_bytes=_BLOCK_BYTES, limits=_LIMITS)) as reader:
