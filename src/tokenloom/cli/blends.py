@@ -69,8 +69,8 @@ class PlanOptions(RunOptions, JsonOption):
     Attributes:
         micro_batch_size: samples per microbatch of a rank.
         data_parallel_size: number of data-parallel ranks.
-        json: print one JSON object: sequence_length, surplus, and two lists over train, valid and test: `splits`, of
-            objects with the lists datasets and problems (null without data), and `resonance` (null if none).
+        json: print one JSON object: sequence_length, surplus, and two lists with an item each for train, valid, test:
+            `splits`: objects with the lists datasets and problems, null without data; `resonance`: null if none.
     """
 
     micro_batch_size: Annotated[Count | None, _MIXTURE] = None
@@ -122,7 +122,7 @@ class TrainerOptions(RunOptions):
         world_size: number of ranks of the run.
         step_batch_size_schedule: batch sizes by consumed tokens, such as "0:768 250B:1536".
         phase_transition_iterations: steps at which a new data phase starts; samples are counted per phase.
-        iteration: a step within the phase to build.
+        iteration: a training step; the phase that contains this step is built.
         mmap_bin_files: --no-mmap-bin-files reads .bin files with pread instead of mmap.
         object_storage_cache_path: folder for copies of .idx files.
         per_dataset_sequences_path: counts written by `tokenloom sequences-per-dataset`.
@@ -269,7 +269,7 @@ class CountOptions(DataOptions, JsonOption):
     Attributes:
         output: output file (default: standard output).
         overwrite: replace a file with other contents.
-        json: print one JSON object: path, num_datasets, written. No effect without --output, as counts are JSON.
+        json: print one JSON object: path, num_datasets, written. Without --output, print the counts on one line.
     """
 
     output: Annotated[str | None, Written(names=("--output", "--per-dataset-sequences-path"), metavar="FILE")] = None

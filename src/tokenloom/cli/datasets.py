@@ -277,7 +277,7 @@ class ColumnOptions(JsonOption):
             document also a .parquet or .jsonl file with a row for each document, in any order; a row has the document's
             number under `document`, and its value or list of values under NAME.
         kind: whether VALUES has a row for each token, sequence or document.
-        of: whether a sample has a token's value where the token is the input, or where it is the label.
+        of: whether a sample has a token's value in the slot where the token is input, or where it is the label.
         padding: value for the padding of a sample.
         dtype: dtype of the values (default: that of the .npy file, else float32).
         made_by: a description of where the values come from, shown by info (default: the file name).

@@ -198,8 +198,8 @@ def declare(
     Class attributes refine the options:
         GROUP: title of the help group of the class's own fields.
         EITHER: tuples of mutually exclusive fields.
-        ONE_OF: tuples of fields, at least one per tuple required; each key is the tuple's name in error messages.
-        WITHOUT_EFFECT: options to accept and ignore, such as `--flag --option=N --several=N…`, by reason; not in help.
+        ONE_OF: mapping of a name, for error messages, to a tuple of fields; at least one of the fields is required.
+        WITHOUT_EFFECT: mapping of a reason to ignored options, `--flag --option=N --several=N…`; not in the help.
 
     Returns a function that builds the dataclass from the parsed options; it raises `ConfigError` for invalid values.
     """
@@ -348,7 +348,7 @@ class CommandParser(argparse.ArgumentParser):
 
     Attributes:
         groups: the subcommands.
-        one_of: tuples of destinations, at least one per tuple required; each key is the tuple's name in errors.
+        one_of: mapping of a name, for error messages, to a tuple of destinations; at least one of them is required.
     """
 
     def __init__(self, **settings: Any) -> None:

@@ -419,7 +419,7 @@ def _worst(
 
 
 def _open_losses(opened: Run, path: str | None) -> str | None:
-    """Returns the folder of losses, `path` or the one beside `run.toml`; reports incomplete files in it."""
+    """Returns the folder of losses: `path`, or if None the folder beside `run.toml`; prints its incomplete files."""
     folder = losses_folder(opened, path)
     for file in () if folder is None else torn_files(folder):
         say(f"`{file}`: its last record is incomplete and ignored")
@@ -436,7 +436,7 @@ def _loss_of(row: Row, losses: Mapping[tuple[int, int], SpanLoss]) -> Row:
 def _worst_lines(
     documents: Sequence[Row], positions: Iterable[int], losses: Mapping[tuple[int, int], SpanLoss], *, whole_text: bool
 ) -> Iterator[str]:
-    """Yields a table of the documents, and then the text of each, whole or its first words."""
+    """Yields the lines of a table of the documents, then of each document's text: the whole text or its first words."""
     wanted, known = set(positions), {position for position, _ in losses}
     total = sum(each.loss for each in losses.values())
     missing = f", {len(wanted - known):,} without a recorded loss" if wanted - known else ""
@@ -456,7 +456,7 @@ def _worst_lines(
 
 
 def _deny_lines(options: BatchSizes, opened: Run, documents: Sequence[Row], first: int) -> Iterator[str]:
-    """Yields a command that denies documents from position `first` on, or later if `first` is already consumed."""
+    """Yields a command that denies documents from position `first` on, but not before the first unconsumed position."""
     position = max(first, opened.lock.consumed)
     arguments: list[object] = ["--from-position", position]
     if (sizes := options.batch_sizes(opened.lock)) is not None:

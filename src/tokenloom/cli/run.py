@@ -472,7 +472,7 @@ class _Schedule:
         return facts
 
     def text(self, position: int) -> str:
-        """Formats a position with its step, and its date or the time until training reads it."""
+        """Formats a position with its step, and the date at which training reads it, or else the time until then."""
         facts = self.facts(position)
         words = [f"step {facts['step']:,}"] if "step" in facts else []
         if "date" in facts:
@@ -551,7 +551,7 @@ class DiffOptions(JsonOption):
     under other names. The exit status is 1 if any position differs.
 
     Attributes:
-        before: a run.toml or a lock file, such as an older one.
+        before: a run.toml or a lock file, such as an older lock.
         after: a run.toml or a lock file to compare with A.
         until_position: compare only positions before N (default: all).
         json: print one JSON object: position, before, after, reason, runs, ends, stop; lists: settings, sources.

@@ -151,7 +151,7 @@ class BatchSizes:
 
     Attributes:
         global_batch_size: samples per step, over all ranks.
-        batch_size_schedule: batch sizes by consumed tokens: "0:768 250B:1536" is 768 samples, from 250B tokens on 1536.
+        batch_size_schedule: batch sizes by consumed tokens: "0:768 250B:1536" is 768, from 250B tokens on 1536 samples.
     """
 
     GROUP = "batches (use the values of training)"
@@ -166,7 +166,7 @@ class BatchSizes:
         return self.global_batch_size is not None or self.batch_size_schedule is not None
 
     def batch_sizes(self, lock: RunLock | None) -> BatchSizeSchedule | None:
-        """Returns the batch sizes, None if not given; a schedule by tokens needs the sequence lengths in the lock."""
+        """Returns the batch sizes; None if not given. A schedule by tokens needs the sequence lengths in `lock`."""
         if self.batch_size_schedule is not None:
             lengths = [(segment.start, segment.sequence_length) for segment in lock.segments] if lock else []
             return BatchSizeSchedule.parse(self.batch_size_schedule, sequence_length=lengths or None)
