@@ -53,7 +53,7 @@ class Refusal:
 class Access:
     """The access rules of a server: its token, and the host names that requests may use.
 
-    `any_address` also allows every IP address as host name: a hostile site can redirect its name, but no IP address.
+    `any_address` also allows every IP address as host name: a hostile site can redirect its name, not an address.
     """
 
     names: frozenset[str]

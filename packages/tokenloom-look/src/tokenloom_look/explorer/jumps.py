@@ -81,7 +81,7 @@ def _document(session: Session, source: int, document: int) -> dict[str, Any]:
 
 
 def _source_names(session: Session) -> dict[str, int]:
-    """Returns source indices by name; a prefix also by its file name, if no other prefix has the same file name."""
+    """Returns source indices by source name, and by the file name of a prefix if no other prefix has that file name."""
     names = {source.name: source.number for source in session.target.sources}
     if session.target.run is None:
         short = [PurePosixPath(name).name for name in names]

@@ -58,7 +58,7 @@ class Cursor:
 
 
 class _Place(NamedTuple):
-    """A match: tokens [start, stop) of sequence `row`; a search that begins at token `again` finds the match again."""
+    """A match: tokens [start, stop) of sequence `row`; a search from token `again` on finds the same match."""
 
     row: int
     start: int
@@ -142,7 +142,7 @@ class _Pattern:
         return "text by decoding"
 
     def stages(self, pair: OpenPair, row: int, start: int, until: float) -> Iterator[_Stage]:
-        """Yields the matches from token `start` of sequence `row` on, part by part; at time `until`, a part ends."""
+        """Yields the matches from token `start` of sequence `row` on, part by part; ends a part at the time `until`."""
         if self.ids:
             return self._stages_of_ids(pair, row, start, until)
         return self._stages_of_text(pair, row, start)

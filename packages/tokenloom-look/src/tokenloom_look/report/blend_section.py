@@ -17,7 +17,7 @@ _MANY_PASSES = 4
 
 
 def blend_section(target: Target, _options: ReportOptions) -> Section | None:
-    """Returns the section; assumes that training reads as many tokens as the datasets have. None without a blend."""
+    """Returns the section; None without a blend. Assumes that training reads as many tokens as the datasets contain."""
     if target.run is not None or target.blend is None or len(target.sources) < 2:
         return None
     prefixes, weights = target.blend

@@ -22,7 +22,7 @@ from tokenloom_look.target import TargetOptions
 
 @dataclass(frozen=True, kw_only=True)
 class Options(TargetOptions):
-    """Write a summary as one HTML page that works offline and can be printed: documents, tokens and their lengths,
+    """Write a summary as one HTML page that works offline and can be printed: documents and their lengths, tokens,
     input records, tokenizer and options, and example samples with their boundaries; for a run also its blend over time,
     passes, packing and ledger; for a job its progress. Anomalies are listed first. Only the page is written. Exits with
     1 if a section failed; the page says which.
@@ -91,7 +91,7 @@ def run(options: Options) -> int:
 
 
 def require_place(path: str, *, overwrite: bool) -> None:
-    """Raises an error if the file exists and `overwrite` is False, before any work; else creates its folder."""
+    """Creates the folder of an output file; raises an error if the file exists and `overwrite` is False."""
     if os.path.lexists(path) and not overwrite:
         raise exists_error(path)
     make_folder_of(path)

@@ -45,7 +45,7 @@ def made_by_section(target: Target, _options: ReportOptions) -> Section:
 
 
 def _recipe(manifest: Manifest) -> tuple[object, ...]:
-    """Returns a key for data with equal tokenizer, dtype and options; ignores the options `key` and `split`."""
+    """Returns a key that is equal for equal tokenizer, dtype and options; the options `key` and `split` are ignored."""
     options = {name: value for name, value in manifest.options.items() if name not in ("key", "split")}
     return (*manifest.tokenizer.fingerprint, manifest.pair.dtype, json.dumps(options, sort_keys=True))
 
@@ -103,7 +103,7 @@ def _findings(manifests: Mapping[str, Manifest], missing: Sequence[str]) -> Iter
 
 
 def _mismatches(target: Target, manifests: Mapping[str, Manifest]) -> Iterator[str]:
-    """Yields a finding if the report decodes texts with another tokenizer than the data was made with."""
+    """Yields a finding if the report decodes texts with a tokenizer other than the tokenizer of the data."""
     used = None if target.tokenizer is None else fingerprint_of(target.tokenizer)
     others = [prefix for prefix, each in manifests.items() if each.tokenizer.sha256 not in (None, used)]
     if used is not None and others:

@@ -85,7 +85,7 @@ def page(target: Target, sections: Sequence[Section], *, when: float | None) -> 
 
 
 def section_html(section: Section, *, level: int = 2) -> Markup:
-    """Renders a section without its heading: its charts, then its text and tables, folded if there are charts."""
+    """Renders a section without its heading: charts, then text and tables, which are folded if there are charts."""
     if not section.charts:
         return Markup(section.html)
     charts = element("div", *(_chart(chart, level=level + 1) for chart in section.charts), class_="charts")

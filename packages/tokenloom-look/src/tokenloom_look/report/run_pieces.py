@@ -24,7 +24,7 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Horizon:
-    """The position at which the picture of a run ends (exclusive), with a note if the run continues."""
+    """The position before which a run is drawn and counted; `note` says so if the run has no end, else it is empty."""
 
     position: int
     note: str

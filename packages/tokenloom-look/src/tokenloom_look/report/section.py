@@ -237,7 +237,7 @@ def kept_points(ys: NDArray[Any], *, most: int = MOST_POINTS) -> NDArray[np.int6
 
 
 def _without_gaps(line: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Returns a line for minima, with infinity in its gaps, and the line for maxima, with minus infinity."""
+    """Returns a line twice: its gaps are infinity in the first result, for minima, and minus infinity in the second."""
     if line.dtype.kind != "f":
         return line, line
     gaps = np.isnan(line)
