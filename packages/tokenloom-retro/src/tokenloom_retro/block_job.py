@@ -89,7 +89,7 @@ class BlockTask(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockReport:
-    """The report of a block of rows [start, stop). It is written after the block's file, which is then complete."""
+    """The report of a block of rows [start, stop), written when the block's file is complete."""
 
     key: str  # hash of rows and identity
     start: int
@@ -160,7 +160,7 @@ def make_output(
 def differing_blocks(
     task: BlockTask, recorded: Sequence[int], *, fraction: float, seed: int = 0
 ) -> list[tuple[int, int]]:
-    """Recomputes a random fraction of the blocks, at least one; returns [start, stop) of each that differs.
+    """Recomputes a random fraction of the blocks, at least one; returns (start, stop) of each block that differs.
 
     `recorded` has the checksum of each block's arrays, in order; see `OutputManifest.blocks`.
 

@@ -47,9 +47,9 @@ class ChunkBlock:
 
 
 def documents_in(dataset: IndexedDataset, start: int, stop: int, *, eod: int) -> tuple[Int64s, Bools]:
-    """Returns the lengths of documents [start, stop), int64, and whether they end with `eod`, bool.
+    """Returns the lengths of documents [start, stop), int64, and whether each ends with `eod`, bool.
 
-    A document index is the index of its sequence, as in samples and in Megatron, so empty documents do not count.
+    A document's index is that of its sequence, as in samples and in Megatron; without a sequence it has no index.
 
     Raises:
         ConfigError: a document has several sequences.
@@ -88,7 +88,7 @@ def chunk_spans(lengths: Int64s, ends_with_eod: Bools, chunk_length: int, *, fir
     size = checked_integer("chunk_length", chunk_length, at_least=1)
     kept = lengths - ends_with_eod
     if len(kept) and max(first_document + len(kept), int(kept.max())) > _BELOW - size:
-        raise ConfigError(f"the dataset has more than {_BELOW} documents or tokens per document", hint="split it")
+        raise ConfigError(f"more than {_BELOW} documents, or tokens in a document", hint="split the dataset")
     num_chunks = -(-kept // size)
     ends = np.cumsum(num_chunks)
     spans = np.empty((int(ends[-1]) if len(ends) else 0, 3), dtype=np.uint32)
@@ -103,7 +103,7 @@ def chunk_spans(lengths: Int64s, ends_with_eod: Bools, chunk_length: int, *, fir
 
 
 def chunk_block(spans: UInt32s, num_tokens: Int64s, documents: range) -> ChunkBlock:
-    """Returns the tables of a block from its chunks, uint32[num_chunks, 3], and their numbers of embedder tokens."""
+    """Returns the tables of a block; `spans` is from `chunk_spans`, `num_tokens` has each chunk's embedder tokens."""
     rows = np.empty((len(spans), _COLUMNS), dtype=np.uint32)
     rows[:, :3] = spans
     rows[:, 3] = num_tokens
@@ -145,7 +145,7 @@ def num_train_chunks(chunks_valid: UInt32s, num_documents: int) -> int:
 
 
 def num_sampled_chunks(num_vectors: int, ratios: Sequence[float]) -> list[int]:
-    """Divides `num_vectors` chunks to train the index on among datasets, by weight, rounded down as in Megatron.
+    """Returns how many of `num_vectors` training chunks each dataset gives, by weight, rounded down as in Megatron.
 
     Example:
         >>> num_sampled_chunks(1000, [2.0, 1.0])

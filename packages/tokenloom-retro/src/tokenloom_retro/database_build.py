@@ -185,7 +185,7 @@ def _count_chunks(project: RetroProject, settings: RetroBuildSettings) -> list[_
 
 
 def _fill(file: Any, kind: DatabaseKind, sets: Sequence[_DataSet], advance: Callable[[int], None]) -> None:
-    """Writes a merged table of all datasets; table "train" also has the number of chunks up to each document's end."""
+    """Writes a merged table of all datasets; for "train", also the number of chunks up to the end of each document."""
     num_rows = [len(merged_rows(each.info, kind)) for each in sets]
     table = file.create_dataset("chunks", (sum(num_rows), 5), dtype=np.uint32)
     num_documents = sum(each.info.n_docs_train for each in sets)

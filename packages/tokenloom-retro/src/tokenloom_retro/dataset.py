@@ -119,7 +119,7 @@ class RetroDataset:
         return sample_batch(self.batch(positions), len(positions))
 
     def _position(self, idx: int) -> int:
-        """Returns the sample index, below `num_queried_samples`, at a position; negative ones count from the end."""
+        """Returns the index of the sample, below `num_queried_samples`; a negative position counts from the end."""
         count, position = len(self), operator.index(idx)
         if not -count <= position < count:
             raise IndexError(f"sample index {position} out of range: the dataset has {count} samples")

@@ -15,7 +15,7 @@ from tokenloom_retro.project import RetroProject
 
 
 def get_num_chunks_per_sample(sample_length: int, chunk_length: int) -> int:
-    """Returns the number of chunks in a sample; raises ConfigError if `chunk_length` does not divide its length."""
+    """Returns the number of chunks per sample; raises ConfigError if `chunk_length` does not divide `sample_length`."""
     checked_integer("chunk_length", chunk_length, at_least=1)
     checked_integer("sample_length", sample_length, at_least=1)
     if sample_length % chunk_length:
@@ -57,7 +57,7 @@ class GPTChunkDataset:
         return f"GPTChunkDataset({self.sample_dataset!r}, chunks={len(self)}, chunk_length={self.chunk_length})"
 
     def __getitem__(self, idx: int) -> dict[str, Any]:
-        """Returns a chunk and all documents of its sample; raises ConfigError if samples have no document ids."""
+        """Returns a chunk, and the document ids of its whole sample; raises ConfigError if samples have none."""
         number = operator.index(idx)
         if not -len(self) <= number < len(self):
             raise IndexError(f"chunk {number} out of range: {self.n_samples} samples have {len(self)} chunks")

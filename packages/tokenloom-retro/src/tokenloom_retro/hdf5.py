@@ -83,7 +83,7 @@ def file_of(stored: Any) -> str | None:
 
 @contextmanager
 def hdf5_in(pending: PendingFile) -> Iterator[Any]:
-    """Yields a new `h5py.File` in a pending file, which is complete at the end of the block."""
+    """Yields a new `h5py.File` in a pending file, which is complete at the end of the `with` block."""
     h5py = require("h5py", extra="retro")
     with storage_errors("write", pending.path), h5py.File(pending.stream, "w") as file:
         yield file

@@ -50,7 +50,7 @@ class EmbeddingTask(BlockTask):
         return partial(self._make, database, None if self.kind == "sampled" else self._trained(), num_threads)
 
     def assemble(self, made: Sequence[tuple[BlockReport, str]], output: NewOutput) -> Mapping[str, int]:
-        """Writes the trained or filled index."""
+        """Writes the index, trained on the vectors of all blocks, or filled with the codes of all blocks."""
         if self.kind == "sampled":
             sample = np.empty((self.num_rows, self.chunks.embedder.dimension), dtype=np.float32)
             for report, path in made:

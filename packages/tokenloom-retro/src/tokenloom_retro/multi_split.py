@@ -32,7 +32,7 @@ class MultiSplitGPTDatasetConfig(GPTDatasetConfig):
     Attributes:
         return_document_ids: whether samples have document ids, which the search for neighbors needs. Required.
         split_preprocessing: the `split` used to build neighbors. Required. A split leaves out
-            the documents that are in another split of the build.
+            the documents that `split_preprocessing` puts into another split.
     """
 
     return_document_ids: bool | None = None

@@ -44,8 +44,8 @@ class DatasetInfo:
     Attributes:
         ratio: weight in the blend.
         prefix: prefix of the pair, relative to `PROJECT/data`.
-        n_docs, n_docs_train: number of all documents, and of train documents, which come first.
-        n_chunks, n_chunks_train: number of valid chunks of all documents, and of train documents.
+        n_docs, n_docs_train: number of all documents; number of train documents, which come first.
+        n_chunks, n_chunks_train: number of valid chunks of all documents; number of valid chunks of train documents.
         n_chunks_invalid: number of chunks skipped because their text is empty for the embedder.
         n_chunks_sampled: number of chunks to train the index on, the first chunks of the dataset.
     """

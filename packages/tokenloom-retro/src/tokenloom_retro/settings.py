@@ -65,8 +65,8 @@ class RetroBuildSettings(RetroIndexSettings):
     """All settings of a build.
 
     Attributes:
-        data: (weight, prefix) of each dataset, relative to `PROJECT/data`. A single dataset may have the weight None:
-            samples then come from the dataset itself, not from a blend of one.
+        data: (weight, prefix) of each dataset, prefix relative to `PROJECT/data`. The weight can be None if there is
+            only one dataset: samples then come from the dataset itself, not from a blend of one.
         sizes: number of train, valid and test samples that get neighbors; None or 0 for none.
         cache: folder of the index cache of the samples; None for `PROJECT/cache`.
         of_samples: other arguments of `MultiSplitGPTDatasetConfig`; they are not recorded.
@@ -144,7 +144,7 @@ def record_settings(
 ) -> None:
     """Writes settings to the project's `config.json`; the embedder is only recorded if it is a name.
 
-    For splits not in `neighbor_dirs`, keeps the neighbor folders recorded earlier unless another setting changed.
+    For a split that is not in `neighbor_dirs`, keeps the recorded neighbor folder, unless other settings changed.
     """
     made_by = identity_of(tokenizer, eod=_eod_of(tokenizer))
     config: dict[str, Any] = {
@@ -214,7 +214,7 @@ def tokenizer_of_project(project: RetroProject, recorded: RecordedSettings, name
 
 
 def embedder_of_project(project: RetroProject, recorded: RecordedSettings, named: Any = None) -> Any:
-    """Returns `named`, or the recorded name if `named` is None: an argument of `as_embedder`."""
+    """Returns an argument for `as_embedder`: `named`, or if `named` is None, the recorded name."""
     if named is None and recorded.embedder is None:
         message = f"`{project.config_path}` has no embedder"
         raise ConfigError(message, hint="pass the embedder of the build as `embedder=…`")

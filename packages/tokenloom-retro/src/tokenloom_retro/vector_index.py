@@ -201,7 +201,7 @@ class VectorIndex:
                 raise ConfigError(message, hint="drop the setting, or use an index with IVF or HNSW") from error
 
     def search(self, embeddings: Float32s, k: int, *, num_threads: int = 1) -> Neighbors:
-        """Returns the k nearest vectors of each query in float32[num_queries, dimension], for any number of threads."""
+        """Returns the k nearest vectors per row of float32[num_queries, dimension], equal for any `num_threads`."""
         k = checked_integer("k", k, at_least=1)
         ids = np.empty((len(embeddings), k), dtype=np.int64)
         distances = np.empty((len(embeddings), k), dtype=np.float32)

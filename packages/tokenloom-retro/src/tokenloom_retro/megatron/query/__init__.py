@@ -57,7 +57,7 @@ class MultiSplitGPTDatasetConfig(multi_split.MultiSplitGPTDatasetConfig, GPTData
 
 
 class MultiSplitGPTDataset(multi_split.MultiSplitGPTDataset, GPTDataset):
-    """`tokenloom_retro.MultiSplitGPTDataset`, which also calls the methods of Megatron's class that users override."""
+    """`tokenloom_retro.MultiSplitGPTDataset`, extended: calls methods of Megatron's class that the user overrides."""
 
     config: MultiSplitGPTDatasetConfig
 
