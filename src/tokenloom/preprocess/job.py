@@ -154,9 +154,9 @@ def run_job(
     folder = JobFolder(_folder_path(plan, work_folder), plan)
     with if_stopped(lambda: book.done_words):
         if not is_remote(plan.prefix):  # fail before the work starts if the output folder is not writable
-            make_folder_of(output := bin_path(plan.outputs[0].prefix))
-            with storage_errors("create", output):
-                TemporaryFile(dir=os.path.dirname(output) or ".").close()  # has no name that a kill would leave behind
+            make_folder_of(prefix := plan.outputs[0].prefix)
+            with storage_errors("create", bin_path(prefix)):
+                TemporaryFile(dir=os.path.dirname(prefix) or ".").close()  # has no name that a kill would leave behind
         if restart or not _is_finished(plan):
             _require_own_outputs(plan, overwrite=overwrite)
             if restart:
