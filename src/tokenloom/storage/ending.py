@@ -57,7 +57,7 @@ def run_in_thread(call: Callable[[], T]) -> Future[T]:
 
 @contextmanager
 def daemons_stopped() -> Iterator[None]:
-    """Blocks a daemon thread, which must hold no lock, forever if the `with` block fails as the interpreter ends."""
+    """If the `with` block fails as the interpreter ends, blocks a daemon thread forever. Use without holding a lock."""
     try:
         yield
     except (StorageError, CancelledError):

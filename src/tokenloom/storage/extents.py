@@ -222,7 +222,7 @@ class ExtentSource(ByteSource):
         return source
 
     def version(self, part: int) -> FileVersion | None:
-        """Returns the version of the file of a part after comparing it with its record; None for an object."""
+        """Compares the file of a part with its record; returns the version of the file, or None for an object."""
         source = self.source(part)
         return source.version if isinstance(source, PositionalFile) else None
 

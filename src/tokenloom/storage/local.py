@@ -129,7 +129,7 @@ threads may open a file twice, and one handle is dropped."""
 class PositionalFile(ByteSource):
     """A file read with `pread`, for filesystems where mapping is slow, not supported or limited.
 
-    The descriptor may be closed between reads, as a run reads more files than a process may have open. The next read
+    A run may read more files than a process may have open, so the descriptor may be closed between reads. The next read
     then opens the file again, and raises a `ChangedFileError` if the file was replaced.
     """
 

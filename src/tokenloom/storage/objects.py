@@ -126,8 +126,8 @@ class ReadAhead(Generic[T]):
     def use(self, keys: Sequence[Hashable], start: int = 0) -> tuple[list[T], bool]:
         """Reads the announced `keys[start]`, `keys[start + 1]`, ...; returns (values, whether a read had to wait).
 
-        There are no values if `keys[start]` was not announced. Values end before a later read that was not announced or
-        is not fetched yet, and after the last use of a chunk, so that a caller holds at most one dropped chunk.
+        Returns no values if `keys[start]` was not announced. Stops before a later key that was not announced or is not
+        fetched yet, and after the last use of a chunk; so a caller holds at most one dropped chunk.
         """
         found: list[T] = []
         waited = is_last = False
@@ -455,7 +455,7 @@ def object_storage(settings: ObjectStorageSettings) -> ObjectStorage:
 
 
 def share_budgets(num_processes: int) -> None:
-    """Limits the storages of this process to its share, where each rank has `num_processes` reading processes."""
+    """Gives the storages of this process an equal share of the limits; `num_processes` processes per rank read."""
     global _num_sharers
     with _STORAGES_LOCK:
         _num_sharers = num_processes

@@ -53,7 +53,7 @@ class FileGroup:
     """Files that are published together; readers open the key file first, and no other file without it.
 
     `files` are new and unpublished, the key file last. `names` are the final paths of all files that an old or new
-    version of the group may have; publishing removes the existing files among them that `files` does not replace.
+    version of the group may have; publishing removes each existing file among `names` that `files` does not replace.
     """
 
     key: str
@@ -63,7 +63,7 @@ class FileGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """A journal of a replacement of groups. Only the journal of the group `first` lists files; others name `first`.
+    """A journal of a replacement. Only the journal of the group `first` lists files; the other journals name `first`.
 
     `new` maps final paths to hidden names; empty until all groups have journals. `gone` are the old files to remove.
     """
@@ -83,10 +83,10 @@ class Journal:
 
 
 def publish_together(groups: Sequence[FileGroup], *, replace: bool, locked: Collection[str] = ()) -> None:
-    """Publishes the files of all groups and removes the old ones; a failure or crash leaves all old or all new groups.
+    """Publishes the files of all groups and removes old files; a failure or crash leaves all old or all new groups.
 
-    Existing files are replaced only with `replace`. `locked` has the keys of the groups that the caller has locked, at
-    least the first of several. Other groups are locked until their journals exist, which also exclude other writers.
+    Existing files are replaced only with `replace`. `locked` has the keys of the groups that the caller has locked; it
+    must contain the first of several groups. Other groups are locked until their journals exclude other writers.
 
     Raises:
         OutputExistsError, OutputBusyError: a file exists and `replace` is False; another process is writing a group.
@@ -137,7 +137,7 @@ def _check_complete(journal: Journal, *, has_begun: bool = False) -> None:
 
 
 def _end_failed(first: str, keys: Sequence[str], old_keys: Sequence[str]) -> Literal["old", "new", "begun"]:
-    """Returns "new" if a failed replacement is finished, "old" if withdrawn before any rename, else "begun"."""
+    """Ends a failed replacement: returns "new" if finished, "old" if withdrawn, "begun" if neither is possible."""
     try:
         if (journal := _read_journal(first)) is not None:
             with suppress(OSError):
@@ -219,7 +219,7 @@ def journal_path(key: str) -> str:
 
 
 def _write_journal(journal: Journal, key: str, *, durable: bool) -> None:
-    """Writes the journal of a group with relative paths, as other machines may mount its folder elsewhere."""
+    """Writes the journal of a group with relative paths, because other machines may mount the folder elsewhere."""
     folder = os.path.realpath(os.path.dirname(key) or ".")
     relative = journal.renamed(lambda name: os.path.relpath(canonical_name(name), folder))
     publish_bytes(journal_path(key), json.dumps(members_of(relative)).encode(), durable=durable)
@@ -251,7 +251,7 @@ def remove_file(path: str) -> None:
 
 
 def recover(key: str) -> bool:
-    """Finishes a dead process's replacement, or waits up to 30 s for a running process; False without a replacement."""
+    """Finishes a dead process's replacement, or waits up to 30 s for a live process; False without a replacement."""
     if is_remote(key) or not os.path.lexists(journal_path(key)):
         return False
     deadline = time.monotonic() + _PATIENCE_SECONDS
@@ -279,7 +279,7 @@ class OutputLock(AbstractContextManager["OutputLock"]):
     """A lock that excludes other writers of a group until `release`; taking the lock also recovers the group.
 
     `OutputBusyError` if another writer, in this or another process, holds the lock. The lock excludes nobody in object
-    storage or, with a warning, on a filesystem without locks. Garbage collection also releases it, but not in a fork.
+    storage or, with a warning, on a filesystem without locks. Garbage collection releases the lock, but not in a fork.
     """
 
     def __init__(self, key: str) -> None:

@@ -74,7 +74,7 @@ def names_in(folder: str) -> list[str]:
 
 
 def did_you_mean(path: str, *, suffix: str = "") -> str | None:
-    """Returns a hint for a missing path: a similar path, or its missing folder. Returns None if there is neither."""
+    """Returns a hint for a missing path: a similar path, or the folder if that is missing, too; else None."""
     folder, name = os.path.split(path)
     try:
         found = names_in(folder or ".")

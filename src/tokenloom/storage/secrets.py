@@ -36,8 +36,8 @@ _queries: dict[str, str] = {}
 def admit(path: str) -> str:
     """Stores the query string ("?…") of an address and returns the address without it; returns other paths unchanged.
 
-    `ConfigError` if the address contains a user or password, or if the address had another query string before that
-    names another object.
+    `ConfigError` if the address contains a user or password, or if the query string and an earlier query string of the
+    same address name different objects.
     """
     scheme, separator, rest = path.partition("://")
     if not separator:
@@ -73,7 +73,7 @@ def remember(queries: Mapping[str, str]) -> None:
 
 
 def query_of(address: str) -> str | None:
-    """Returns the query to send with an address: its own, else the query of another file of its dataset, else None."""
+    """Returns the query to send with an address: its own query, else that of a file of the same dataset, else None."""
     head, slash, name = address.rpartition("/")
     found = _queries.get(address)
     while _queries and found is None and "." in name:
@@ -94,14 +94,14 @@ def known_queries() -> dict[str, str]:
 
 
 def queries_for_child() -> dict[str, str]:
-    """Returns all queries while `multiprocessing` starts a process; else {}, as a pickle may be written to a file."""
+    """Returns all queries while `multiprocessing` starts a process; else {}, because pickles may be stored in files."""
     from multiprocessing.context import get_spawning_popen  # slow to import
 
     return known_queries() if _queries and get_spawning_popen() is not None else {}
 
 
 def redacted(text: str) -> str:
-    """Replaces by "…" in a text: users, passwords and queries of addresses, and secrets of the environment."""
+    """Returns `text` with "…" in place of users, passwords and queries of addresses and secrets of the environment."""
     for secret in _secrets():
         text = text.replace(secret, "…")
     text = _USER_WITH_SLASH.sub("…@", _USER.sub("…@", text))

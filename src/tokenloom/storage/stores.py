@@ -374,7 +374,7 @@ def _version_of_file(file: Any) -> ObjectVersion:
 
 
 def _tag_of(headers: Any) -> str | None:
-    """Returns the file hash in an answer of the hub; None in an answer of another server, whose etags differ."""
+    """Returns the file hash in an answer of the hub; None in an answer of another server, which sends other etags."""
     tag = headers.get("x-linked-etag") or (headers.get("etag") if "x-repo-commit" in headers else None)
     return None if tag is None else tag.removeprefix("W/").strip('"')
 
@@ -398,7 +398,7 @@ def _unreachable(address: ObjectAddress, reason: object, *, hint: str | None = N
 
 
 def replaced(address: ObjectAddress, *versions: ObjectVersion) -> ReplacedObjectError:
-    """Returns the error for a replaced object; `versions` are the expected and the found version, or nothing."""
+    """Returns the error for a replaced object; `versions` are the expected and the found version, or empty."""
     difference = ": expected {}, found {}".format(*versions) if versions else ""
     message = f"`{address}` was replaced after it was opened{difference}"
     return ReplacedObjectError(message, hint="open the dataset again")
