@@ -281,7 +281,7 @@ def _row(value: Any, dtype: str, name: str) -> Any:
 
 
 def to_bytes(samples: Sequence[Mapping[str, Any]], names: Iterable[str] = DTYPES) -> Any:
-    """Returns the named tensors of all sub-samples as uint8, concatenated name by name, padded to a multiple of 8."""
+    """Returns the named tensors of all sub-samples as uint8, name by name; zeros pad the end to a multiple of 8."""
     torch = require("torch", extra="torch")
     if not samples:
         return torch.empty(0, dtype=torch.uint8)
@@ -435,8 +435,8 @@ def get_batch_on_this_rank_for_sequence_packing(
         a `SourcedPackedSeqParams`.
 
     Raises:
-        ConfigError: a rank lacks an iterator or must not have one; the virtual stage does not exist; or a pack exceeds
-            its shape.
+        ConfigError: an iterator is missing or not allowed on a rank; the virtual stage does not exist; or a pack does
+            not fit the fixed shape.
         InputError: the pack lacks tensors that this stage needs.
         BuildError: rank 0 of the tensor-parallel group failed.
         StopIteration: there are no more microbatches.

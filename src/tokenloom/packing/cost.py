@@ -81,7 +81,7 @@ def least_slowest_cost(
 
     Two sub-samples above half a pack never share a pack, so the s-th costliest microbatch, counted from 0, costs at
     least as much as the (s × ranks)-th of these sub-samples. The t costliest microbatches hold at most the cost of the
-    t × ranks costliest packs; at best, the rest is spread evenly. Each t gives a bound; the largest is returned.
+    t × ranks costliest packs; at best, all ranks share the rest evenly. Each t gives a bound; the largest is returned.
     """
     total = float(costs.sum()) + float(shared.sum())
     most = np.cumsum(np.sort(np.append(costliest_packs(lengths, costs, capacity), shared))[::-1])
@@ -98,7 +98,7 @@ def num_alone(lengths: Int64s, capacity: int) -> int:
 
 
 def costliest_packs(lengths: Int64s, costs: Int64s | Float64s, capacity: int) -> Float64s:
-    """Returns float64[n], for each sub-sample i an upper bound of the cost of packs whose longest sub-sample is i."""
+    """Returns an upper bound, for each sub-sample i, of the cost of packs whose longest sub-sample is i: float64[n]."""
     per_token = costs / lengths.astype(np.float64)
     room = capacity - lengths
     beside = np.searchsorted(-lengths, -room)  # the longest sub-sample that fits beside each

@@ -149,7 +149,7 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
         return True
 
     def _cut_to_multiple(self, microbatches: list[list[Group]]) -> None:
-        """Splits microbatches in two, last ones first, until their number is a multiple of `microbatch_multiple`."""
+        """Splits microbatches in two, the last first, until their number is a multiple of `microbatch_multiple`."""
         missing = -len(microbatches) % self.microbatch_multiple
         at, failed = len(microbatches) - 1, 0
         while missing:

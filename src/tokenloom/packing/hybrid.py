@@ -66,8 +66,8 @@ class HybridCostBalancedScheduler(BasePackingScheduler):
 class Sharing:
     """A choice of sub-samples that groups of ranks share, and of group sizes; the other sub-samples stay whole.
 
-    `numbers`, `sizes` and `costs` are the index, the number of ranks and the cost per rank of each shared sub-sample,
-    costliest first. `least` is a lower bound of the costliest rank's cost, summed over microbatches; `even_share` is
+    Per shared sub-sample, costliest first, `numbers` has the index, `sizes` the number of ranks, and `costs` the cost
+    per rank. `least` is a lower bound of the costliest rank's cost, summed over microbatches; `even_share` is
     the total cost divided by the number of ranks.
     """
 
@@ -175,7 +175,7 @@ class HybridBatch:
                     yield self._sharing(variant)
 
     def _sizes_within(self, limit: float, count: int) -> Int64s:
-        """Returns group sizes of the `count` longest sub-samples: the smallest of cost <= `limit`, or the cheapest."""
+        """Returns for the `count` longest sub-samples the smallest group size of cost <= `limit`, else the cheapest."""
         known = self.sizes if self.capacity > 1 else (1,)
         sizes = np.array(known, dtype=np.int64)
         table = np.stack([self.costs(size, count) for size in known])
@@ -188,7 +188,7 @@ class HybridBatch:
     def _first_widened(self, sizes: Int64s, cuts: int) -> Int64s:
         """Widens the groups of the longest sub-samples, so that these groups fill a microbatch of their own.
 
-        Each of `cuts` more rounds doubles these groups, then widens the groups of the longest sub-samples again.
+        Then, `cuts` times, doubles the groups widened last, and widens those of the longest sub-samples among them.
         """
         num_whole = int(np.count_nonzero(self.lengths[len(sizes) :] > self.capacity // 2))
         widened = np.append(sizes, np.ones(num_whole, dtype=np.int64))
@@ -232,7 +232,7 @@ class HybridBatch:
         return min(tried, key=lambda placed: placed.slowest, default=None)
 
     def _pack_beside(self, sharing: Sharing) -> Placed | None:
-        """Plans a sharing: whole sub-samples get packs, or join groups cheaper than the costliest of the same step."""
+        """Plans a sharing: whole sub-samples get packs, or join groups below their `Step.level`."""
         num_shared, num_all = len(sharing.sizes), len(self.lengths)
         joins = bool((sharing.sizes > self.needs[sharing.numbers]).any())
         most = self.scheduler.max_num_seqs or num_all
@@ -289,7 +289,7 @@ class HybridBatch:
         return [step for _, step in sorted(levels, key=lambda one: -one[0])]
 
     def _fill(self, steps: Sequence[Step], num_shared: int, most: int) -> Int64s:
-        """Moves up to `most` whole sub-samples, longest first, to groups below their step's level; returns the rest."""
+        """Moves up to `most` whole sub-samples, longest first, to groups below their `Step.level`; returns the rest."""
         free = list(range(num_shared, len(self.lengths)))
         for step in steps:
             level = step.level

@@ -100,7 +100,7 @@ def uniform_plan(pack_of: Int64s, *, num_microbatches: int, cp_size: int, dp_siz
 
 
 def plan_of(pack_of: Int64s, packs: Int64s, cp_sizes: Int64s) -> PackPlan:
-    """Returns the plan that puts sub-sample i into pack `pack_of[i]`, in ascending order of the ids."""
+    """Returns the plan that puts sub-sample i into pack `pack_of[i]`; ids are ascending within a pack."""
     num_packs = int(packs.max()) + 1
     counts = np.bincount(pack_of, minlength=num_packs)
     return PackPlan(

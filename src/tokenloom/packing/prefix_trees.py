@@ -387,7 +387,7 @@ def _layout(forest: PrefixForest, offsets: Int64s) -> tuple[Int64s, Int64s, Int6
 
 
 def _terms(forest: PrefixForest, offsets: Int64s, labels: Int64s) -> tuple[Int64s, Int64s]:
-    """Returns each token's term (see `PrefixPack`), int64[P], and the first token of each term, int64[M]."""
+    """Returns the index of each token's term (see `PrefixPack`), int64[P], and of each term's first token, int64[M]."""
     terms = np.empty(offsets[-1], dtype=np.int64)
     kept: list[Int64s] = []
     count = before = 0
@@ -440,7 +440,7 @@ def pack_prefixes(
         max_tokens: maximum tokens of a rank in one microbatch.
         labels, loss_weights, position_ids, columns: values of the sequences, see `PrefixPack.of`.
         dp_rank, dp_size: this data-parallel rank, and the number of data-parallel ranks.
-        cp_size: context-parallel ranks that share a pack; `pack.part` returns the tokens of one rank.
+        cp_size: number of context-parallel ranks, which share a pack; `pack.part` returns the tokens of one rank.
         microbatch_multiple: the number of microbatches is a multiple of this number.
         pad_to: multiple to which the tokens of a rank are padded, a divisor of `max_tokens`; "max" for `max_tokens`.
         block_size: tokens per block that is assigned to a context-parallel rank, a divisor of `max_tokens`.

@@ -123,7 +123,7 @@ def wrap_data_iterator(data_iterator: Any, config: object, num_microbatches: int
         stages, a list of iterators; on tensor-parallel ranks above 0, None.
 
     Raises:
-        ConfigError: a rank lacks an iterator or must not have one, a sub-sample is too long, or no plan is possible.
+        ConfigError: an iterator is missing or not allowed on a rank, a sub-sample is too long, or no plan is possible.
         InputError: the iterator ended early, or yields items of another kind.
         BuildError: one of several ranks failed or died; the message has the first cause.
         DivergenceError: ranks that must have the same data have different lengths.
