@@ -180,7 +180,7 @@ def _preprocess(argv: list[str], _note: Note) -> list[str]:
 
 
 def _preprocess_for_nemo(argv: list[str], note: Note) -> list[str]:
-    """Returns the command that replaces NeMo's `preprocess_data_for_megatron.py`. NeMo names tokenizers by library."""
+    """Returns the command that replaces NeMo's `preprocess_data_for_megatron.py`; converts `--tokenizer-library`."""
     values, kept = _extract(argv, "--tokenizer-library", flags=("--need-pad-id", "--preproc-folder"))
     library = values.get("--tokenizer-library")
     if library == "sentencepiece":
@@ -205,7 +205,7 @@ def _build_indexed_dataset(argv: list[str], _note: Note) -> list[str]:
 
 
 def _preprocess_multimodal(argv: list[str], note: Note) -> list[str]:
-    """Returns the command that replaces `preprocess_mmdata.py`. Both pad texts only with `--append-eod`."""
+    """Returns the command that replaces `preprocess_mmdata.py`. Both commands pad texts only with `--append-eod`."""
     values, without_padding = _extract(argv, "--pad-length", flags=("--append-eod",))
     if "--pad-length" in values and "--append-eod" not in values:
         note("--pad-length has no effect without --append-eod, as in Megatron's tool")

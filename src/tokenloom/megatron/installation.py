@@ -192,7 +192,7 @@ class _Installs:
 
 
 def _exported(name: str) -> Any:
-    """Returns a tokenloom class by name; set as `__getattr__` of the package `_EXPORTING`."""
+    """Returns a tokenloom class by name; serves as `__getattr__` of the package `_EXPORTING`."""
     return getattr(import_module(f"tokenloom.{_EXPORTING}"), name)
 
 

@@ -30,7 +30,7 @@ class BERTMaskedWordPieceDataset(masked.BERTMaskedWordPieceDataset, MaskedWordPi
     """A dataset of BERT samples, see `MaskedWordPieceDataset`.
 
     As in Megatron, a random replacement that equals the pad id is masked as padding. The random tokens are those of the
-    installed Megatron version: before 0.19 these depend on the order of the vocabulary.
+    installed Megatron version: before 0.19, the random tokens depend on the order of the vocabulary.
     """
 
     _masks_by_position = False

@@ -219,7 +219,7 @@ _NAMES = ("dp", "cp", "dp_cp", "tp", "pp")
 def groups_of_run(pg_collection: Any, *names: str) -> dict[str, Any]:
     """Returns the process groups dp, cp, dp_cp, tp and pp by name; all None for a single process.
 
-    Reads the attributes of `pg_collection`, which must include `names`; if it is None, Megatron's parallel state.
+    Reads the groups from `pg_collection`, which must have `names`; if that is None, from Megatron's parallel state.
     """
     if pg_collection is not None:
         missing = [name for name in names if not hasattr(pg_collection, name)]
@@ -308,7 +308,7 @@ def as_megatrons_params(params: Any) -> Any:
 
 
 def tells_gaps() -> bool:
-    """Returns whether Megatron's attention accepts boundaries that exclude padding, as its development branch does."""
+    """Returns whether Megatron's attention accepts boundaries without padding, as in Megatron's development branch."""
     return "megatron.core" in sys.modules and "cp_partition_mode" in _megatrons_params()[1]
 
 

@@ -270,7 +270,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
 
         Returns:
             text: int64[sequence_length + 1], padded; int64[sequence_length] without `add_extra_token_to_sequence`.
-            documents: int64[num_documents], sequence index of each document in the pair, including empty documents.
+            documents: int64[num_documents], index in the pair of each document of the sample, even if empty.
             lengths: list of the number of tokens of each document in the sample, without padding.
         """
         parts, documents = self._parts(idx)

@@ -248,7 +248,7 @@ class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset[Any]):  # ty
     Further arguments and errors are those of `tokenloom.IndexedDataset`.
 
     Args:
-        object_storage_config, s3_config: an `ObjectStorageConfig`, under its new or old name; needs `mmap=False`.
+        object_storage_config, s3_config: an `ObjectStorageConfig`; `s3_config` is the older name. Needs `mmap=False`.
         dtype_code: dtype code that the `.idx` file must have; ignored without `sequences_per_dataset`.
     """
 

@@ -49,7 +49,7 @@ class ListedSamples:
 
 
 def open_pair(path: str, config: Any, counts: Sequence[int] | None = None, dtype_code: int | None = None) -> Any:
-    """Opens the pair at a path prefix with the settings of `config`; `counts` are its `sequences_per_dataset`."""
+    """Opens the pair at a path prefix with the settings of `config`; `counts` is passed as `sequences_per_dataset`."""
     files = {"mmap": config.mmap_bin_files, "fast_cache_load": config.fast_cache_load}
     return IndexedDataset(
         path, **files, sequences_per_dataset=counts, dtype_code=dtype_code, object_storage=config.storage_settings
@@ -65,7 +65,7 @@ _CHECKED_AT_ONCE = 1 << 16
 
 
 def index_array(name: str) -> Any:
-    """Returns a settable property for an index array; with `defer_npy_index_mmap`, None before the first read."""
+    """Returns a settable property for an index array: None before the first read if `defer_npy_index_mmap` is set."""
 
     def get(dataset: Any) -> Any:
         order = dataset.order
@@ -84,7 +84,7 @@ def name_paths(dataset: Any, folder: Any, split: Any, *names: str) -> None:
 
 
 def window_reader(arrays: Arrays, lengths: NDArray[np.int32], *, window_length: int, extra: int) -> WindowReader:
-    """Returns a reader of windows over all tokens in the document index, even beyond the planned epochs."""
+    """Returns a reader of windows over all tokens of the document index, including tokens past the planned epochs."""
     documents, rows, shuffle = (np.ascontiguousarray(arrays[name]) for name in NAMES)
     num_tokens = int(lengths[documents].sum(dtype=np.int64))
     return WindowReader(
@@ -145,12 +145,12 @@ class GivenOrder(_GivenArrays, WindowOrder):
         return True
 
     def _read(self, arrays: Arrays) -> WindowReader:
-        """Returns a reader of spans, which raises `IndexError` if a sample is not a window of the common length."""
+        """Returns a reader of spans; reading raises `IndexError` if a sample is not a window of the common length."""
         lengths = self._documents.lengths
         return window_reader(arrays, lengths, window_length=self._sequence_length, extra=self._extra)
 
     def read(self, source: Any, idx: int) -> tuple[list[NDArray[Any]], list[int]]:
-        """Returns tokens and sequence index of each document in sample `shuffle_index[idx]`, which has any length."""
+        """Returns tokens and sequence index of each document in sample `shuffle_index[idx]`, a sample of any length."""
         documents, rows, shuffle = (self.arrays[name] for name in NAMES)
         window = shuffle[idx]
         (first, start), (last, stop) = ([int(number) for number in rows[row]] for row in (window, window + 1))

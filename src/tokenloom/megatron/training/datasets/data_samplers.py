@@ -26,7 +26,7 @@ _NO_LOADER_WITHOUT_SAMPLES = (0, 20)
 
 
 def __getattr__(name: str) -> Any:
-    """Returns Megatron's `parallel_state` for the name `mpu`, imported on access; programs patch its functions."""
+    """Returns Megatron's `parallel_state` for the name `mpu`, imported on access; programs patch functions of `mpu`."""
     if name == "mpu":
         return _parallel_state()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -57,7 +57,7 @@ def build_pretraining_data_loader(
         dataset: a map-style dataset. If its attribute `split` or `index_split` is valid or test, batches have the
             evaluation batch size. With `--dataloader-type external`, a loader, which is returned unchanged.
         consumed_samples: number of samples that all ranks together have already consumed.
-        args, data_parallel_rank, data_parallel_size: trainer arguments, rank, group size; None for the program's own.
+        args, data_parallel_rank, data_parallel_size: the trainer's values; None for those of this program.
 
     Raises:
         ConfigError: `--dataloader-type` is unknown, or no samples are left.

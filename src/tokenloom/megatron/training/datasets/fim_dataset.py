@@ -85,11 +85,11 @@ class GPTFIMDataset(GPTDataset):
         return f"{type(self).__name__}._query_document_sample_shuffle_indices"
 
     def _query_document_sample_shuffle_indices(self, idx: int) -> tuple[Any, ...]:
-        """Returns tokens after FIM and document indices of a sample; since Megatron 0.19 also its length.
+        """Returns a sample's tokens after FIM, its document indices and, since Megatron 0.19, its length.
 
         Returns:
             text: int64[sequence_length + 1].
-            documents: int64[num_documents], sequence index of each document in the pair.
+            documents: int64[num_documents], index in the pair of each document of the sample.
             lengths: list with one entry, the number of tokens without padding.
         """
         parts, documents = self._parts(idx)

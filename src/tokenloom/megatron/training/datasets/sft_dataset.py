@@ -91,7 +91,7 @@ class SFTDataset(MegatronDataset):
         return self.dataset[int(self.indices[idx % len(self.indices)])]
 
     def _mock_tokens(self, idx: int, *, longest: int) -> list[int]:
-        """Returns a mock text with an end-of-text token, truncated to `sequence_length` if above `longest` tokens."""
+        """Returns a mock text with an end-of-text token; a text above `longest` tokens is cut to `sequence_length`."""
         tokenizer: Any = self.config.tokenizer
         tokens = [*self._low_level(idx).tolist(), tokenizer.eod]
         return tokens if len(tokens) <= longest else [*tokens[: self.config.sequence_length - 1], tokenizer.eod]
