@@ -234,8 +234,7 @@ def naive_grams(text: str, size: int, least: int) -> list[tuple[str, ...]]:
 
 
 def ngram_index(texts, length=50, least=1):
-    folding, normalise = contamination.folding(), contamination._normalise_stretch
-    return contamination.NgramIndex(utf8_texts(texts), folding, normalise, length=length, least=least)
+    return contamination.NgramIndex(utf8_texts(texts), length=length, least=least)
 
 
 def numbers_of(texts):

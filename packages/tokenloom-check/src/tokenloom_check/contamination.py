@@ -69,10 +69,9 @@ _WITHOUT_SPACES = (
     *((0x3005, 0x3008), (0x3040, 0x3130), (0x31A0, 0x31C0), (0x31F0, 0x3200)),  # kana and bopomofo
     *((0x3400, 0x4DC0), (0x4E00, 0xA000), (0xF900, 0xFB00), (0x20000, 0x323B0)),  # ideographs
 )
-# Ideographs and Hangul syllables, which folding does not change.
-_UNFOLDED = ((0x3400, 0x4DC0), (0x4E00, 0xA000), (0xAC00, 0xD7A4), (0x20000, 0x2F800), (0x30000, 0x323B0))
 # Hangul vowels and finals, which merge with the previous letter by a rule, not by a table.
 _JAMO = (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))
+_UNASSIGNED = ("Cn", "Co", "Cs")  # and private or surrogates: they end a word
 _PASSAGE_END = b"\xff"
 _ALL_BYTES = [bytes([value]) for value in range(256)]
 _OVERLAP_TOKENS = 1 << 16  # between two parts of a long document; a longer passage across a cut is missed
@@ -83,16 +82,6 @@ _MOST_HITS = 10_000_000
 _COPIED_BYTES = 16  # the kernel copies 16 bytes at a time
 _BLOCK_BYTES = 1 << 20
 _LIMITS = ReadLimits(max_record_bytes=1 << 28)
-
-
-class Folding(NamedTuple):
-    """The kind of each code point (letter, separator, …) and its replacement; see `native/ngrams.hpp`."""
-
-    # uint8[0x110001], the `CodePointKind` of each code point; the last one is for invalid UTF-8
-    kinds: NDArray[np.uint8]
-    points: NDArray[np.uint32]  # uint32[num_folded], ascending: code points that have a replacement
-    offsets: Int64s  # int64[num_folded + 1], the start of each replacement in `content`, and the end
-    content: NDArray[np.uint8]  # uint8, the replacements in UTF-8
 
 
 class TokenBytes:
@@ -108,21 +97,16 @@ class NgramIndex:
 
     Args:
         texts: the texts.
-        folding: the kinds and replacements of code points; see `folding`.
-        normalise: returns the words of a text in UTF-8, joined by spaces; called from several threads for text with
-            combining marks or jamo.
         length: words of an n-gram, at most 50.
         least: a text with fewer than `length` words, but at least this many, is one n-gram.
     """
 
-    def __init__(
-        self, texts: Utf8Texts, folding: Folding, normalise: Callable[[bytes], bytes], *, length: int, least: int
-    ) -> None:
-        self._normalise = normalise
-        self._native = _native.NgramIndex(*folding, length, least)
-        stretches: list[bytes] = []
-        while unknown := self._native.build(texts.content, texts.offsets, stretches, list(map(normalise, stretches))):
-            stretches = list(dict.fromkeys(unknown))
+    def __init__(self, texts: Utf8Texts, *, length: int, least: int) -> None:
+        kinds, points, offsets, content = _folding()
+        self._native = _native.NgramIndex(kinds, points, offsets, content, length, least)
+        words: dict[bytes, bytes] = {}
+        while unknown := self._native.build(texts.content, texts.offsets, [*words], [*words.values()]):
+            words = {stretch: _normalise_stretch(stretch) for stretch in unknown}
         self.num_grams: int
         self.word_offsets: Int64s  # int64[num_texts + 1], the first word of each text, and the end
         self.gram_offsets: Int64s  # int64[num_texts + 1], the first n-gram of each text, and the end
@@ -146,14 +130,13 @@ class NgramIndex:
         `begins_inside` or `ends_inside`, the first or last document is cut off, and a word at the cut is ignored.
         Raises IndexError for a token that is not in `table`.
         """
-        found, wanted, stretches = [np.empty((0, 5), dtype=np.int64)], np.arange(len(ends)), list[bytes]()
+        found, wanted, words = [np.empty((0, 5), dtype=np.int64)], np.arange(len(ends)), dict[bytes, bytes]()
+        given = (tokens, ends, begins_inside, ends_inside)
         while len(wanted):
-            words = list(map(self._normalise, stretches))
-            hits, wanted, unknown = self._native.search(
-                tokens, ends, begins_inside, ends_inside, wanted, table.content, table.offsets, stretches, words
-            )
+            known = (table.content, table.offsets, [*words], [*words.values()])
+            hits, wanted, unknown = self._native.search(*given, wanted, *known)
             found.append(hits.reshape(-1, 5))
-            stretches = list(dict.fromkeys(unknown))
+            words = {stretch: _normalise_stretch(stretch) for stretch in unknown}
         return np.concatenate(found)
 
 
@@ -196,31 +179,31 @@ def _normalise_stretch(stretch: bytes) -> bytes:
 
 
 @cache
-def folding() -> Folding:
-    """Returns the kinds and replacements of all code points; takes 0.2 s, then cached."""
+def _folding() -> tuple[NDArray[np.uint8], NDArray[np.uint32], Int64s, NDArray[np.uint8]]:
+    """Returns the `CodePointKind` of each code point and the replacements of folded ones; takes 0.4 s, then cached.
+
+    Returns:
+        kinds, uint8[0x110001], the last one for invalid UTF-8; points, uint32[num_folded], ascending; offsets,
+        int64[num_folded + 1], the start of each replacement in the content; content, uint8, the replacements in UTF-8.
+    """
     kinds = np.full(0x110001, _BETWEEN, dtype=np.uint8)
-    for start, stop in _UNFOLDED:
-        kind = _LETTER if start == 0xAC00 else _ALONE
-        kinds[start:stop] = [kind if chr(point).isalnum() else _BETWEEN for point in range(start, stop)]
-    others = [*range(0x80, 0x3400), *range(0x4DC0, 0x4E00), *range(0xA000, 0xAC00), *range(0xD7A4, 0xD800)]
-    others += [*range(0xF900, 0x20000), *range(0x2F800, 0x2FA20), *range(0xE0000, 0xE0200)]
-    pairs = [unicodedata.decomposition(chr(point)).split() for point in others]
+    letters = [letter for letter in map(chr, range(0x80, 0x110000)) if unicodedata.category(letter) not in _UNASSIGNED]
+    pairs = [unicodedata.decomposition(letter).split() for letter in letters]
     merging = {chr(int(pair[1], 16)) for pair in pairs if len(pair) == 2 and pair[0][0] != "<"} | set(map(chr, _JAMO))
-    points, texts = [], []
-    for point in others:
-        before = unicodedata.normalize("NFKC", chr(point))
+    folded: dict[int, str] = {}
+    for letter in letters:
+        before = unicodedata.normalize("NFKC", letter)
         text = unicodedata.normalize("NFKC", before.casefold())
-        found = {_kind_of(letter) for letter in text}
-        if any(letter in merging or unicodedata.combining(letter) for letter in before + text):
-            kinds[point] = _CAREFUL
-        elif text == chr(point) or found in ({_BETWEEN}, {_DROPPED}):
-            kinds[point] = found.pop()
+        found = {_kind_of(each) for each in text}
+        if any(each in merging or unicodedata.combining(each) for each in before + text):
+            kinds[ord(letter)] = _CAREFUL
+        elif text == letter or found in ({_BETWEEN}, {_DROPPED}):
+            kinds[ord(letter)] = found.pop()
         else:
-            kinds[point] = _FOLDED
-            points.append(point)
-            texts.append(text)
-    folded = utf8_texts(texts)
-    return Folding(kinds, np.array(points, dtype=np.uint32), folded.offsets, folded.content)
+            kinds[ord(letter)] = _FOLDED
+            folded[ord(letter)] = text
+    replacements = utf8_texts(list(folded.values()))
+    return kinds, np.array(list(folded), dtype=np.uint32), replacements.offsets, replacements.content
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -264,7 +247,7 @@ def read_benchmarks(
     if empty := [file.path for number, file in enumerate(inputs) if number not in set(files)]:
         raise ConfigError(f"`{empty[0]}` has no items")
     whole = utf8_texts(texts)
-    index = NgramIndex(whole, folding(), _normalise_stretch, length=words, least=least_words)
+    index = NgramIndex(whole, length=words, least=least_words)
     return Benchmarks(
         names=tuple(file.path for file in inputs),
         files=np.array(files, dtype=np.int32),
@@ -287,7 +270,9 @@ def token_bytes(tokenizer: TextTokenizer) -> TokenBytes | None:
     elif isinstance(tokenizer, HuggingFaceTokenizer):
         if (json.loads(tokenizer.backend.to_str()).get("decoder") or {}).get("type") != "ByteLevel":
             return None
-        values = _byte_level_values()
+        shown = [*range(33, 127), *range(161, 173), *range(174, 256)]  # the alphabet of GPT-2, a letter for each byte
+        hidden = [value for value in range(256) if value not in shown]
+        values = {chr(value): value for value in shown} | {chr(256 + k): value for k, value in enumerate(hidden)}
         for spelling, number in tokenizer.vocab.items():
             is_plain = all(letter in values for letter in spelling)
             table[number] = bytes(values[letter] for letter in spelling) if is_plain else spelling.encode()
@@ -311,13 +296,6 @@ def _special_ids(tokenizer: TextTokenizer) -> list[int]:
         with suppress(MissingTokenError):
             found.append(getattr(tokenizer, role))
     return found
-
-
-def _byte_level_values() -> dict[str, int]:
-    """Returns the byte that each letter of GPT-2's byte-level vocabulary stands for."""
-    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    hidden = [value for value in range(256) if value not in shown]
-    return {chr(value): value for value in shown} | {chr(256 + place): value for place, value in enumerate(hidden)}
 
 
 Sources = Mapping[str, tuple[str, ...]]
@@ -368,7 +346,7 @@ class Contamination:
         first_word = word + first - gram
         ranges = index.word_ranges[first_word : first_word + count + (last - word) - (end - gram)]
         name, prefixes = list(self.sources.items())[source]
-        before, pair = next(each for each in _pairs_of(prefixes) if document < each[0] + len(each[1]))
+        _, before, pair = next(each for each in _pairs_of({name: prefixes}) if document < each[1] + len(each[2]))
         return {
             "source": name,
             "document": document,
@@ -441,20 +419,20 @@ def _parts(sources: Sources) -> Iterator[list[_Block]]:
     """Yields the parts of the data, each a list of blocks, in an order that depends only on the data."""
     blocks = (
         _Block(number, first, pair, span)
-        for number, prefixes in enumerate(sources.values())
-        for first, pair in _pairs_of(prefixes)
+        for number, first, pair in _pairs_of(sources)
         for span in stretches(pair.sequence_lengths, overlap=_OVERLAP_TOKENS, at_once=_BLOCK_TOKENS)
     )
     while part := list(islice(blocks, _BLOCKS_PER_PART)):
         yield part
 
 
-def _pairs_of(prefixes: Sequence[str]) -> Iterator[tuple[int, IndexedDataset]]:
-    """Yields the pairs of a source, each with the index of its first document in the source."""
-    first = 0
-    for pair in map(IndexedDataset, prefixes):
-        yield first, pair
-        first += len(pair)
+def _pairs_of(sources: Sources) -> Iterator[tuple[int, int, IndexedDataset]]:
+    """Yields all pairs, each with the index of its source and the index of its first document in the source."""
+    for number, prefixes in enumerate(sources.values()):
+        first = 0
+        for pair in map(IndexedDataset, prefixes):
+            yield number, first, pair
+            first += len(pair)
 
 
 def _search_parts(
@@ -595,7 +573,7 @@ def passages_read(passages: Passages, spans: SpanTable) -> tuple[Int64s, Int64s]
 
 def check_no_other_weights(sources: Sources) -> None:
     """Raises ConfigError if an existing column `loss_weight` does not have one weight per label, as masks need."""
-    for _, pair in (each for prefixes in sources.values() for each in _pairs_of(prefixes)):
+    for *_, pair in _pairs_of(sources):
         there = read_columns(pair).get(LOSS_WEIGHT)
         if there is not None and (there.kind, there.of, len(there.shape)) != ("token", "label", 1):
             message = f"expected a number per label in column `{LOSS_WEIGHT}` of `{pair.path_prefix}`, "
@@ -611,23 +589,22 @@ def write_masks(found: Contamination) -> int:
     """
     passages, num_masked = found.passages, 0
     made_by = f"tokenloom contamination {_key(found.benchmarks, found.sources, found.tokenizer)}"
-    for number, prefixes in enumerate(found.sources.values()):
-        for first, pair in _pairs_of(prefixes):
-            rows = passages.documents - first
-            own = (passages.sources == number) & (rows >= 0) & (rows < len(pair))
-            begins = pair.first_tokens(rows[own])
-            order = np.argsort(passages.starts[own] + begins)
-            starts = (passages.starts[own] + begins)[order]
-            stops = np.maximum.accumulate((passages.stops[own] + begins)[order])
-            before = np.concatenate([starts[:1], stops])[:-1]
-            num_masked += int((stops - np.maximum(starts, before)).sum())
-            while (there := read_columns(pair).get(LOSS_WEIGHT)) is None or there.made_by != made_by:
-                padding, dtype = (0.0, "uint8") if there is None else (there.padding, there.dtype)
-                options: dict[str, Any] = {"dtype": dtype, "padding": padding, "of": "label", "made_by": made_by}
-                try:
-                    add_column(pair.path_prefix, LOSS_WEIGHT, _masked(pair, starts, stops), overwrite=True, **options)
-                except OutputBusyError:
-                    time.sleep(_POLL_SECONDS)
+    for number, first, pair in _pairs_of(found.sources):
+        rows = passages.documents - first
+        own = (passages.sources == number) & (rows >= 0) & (rows < len(pair))
+        begins = pair.first_tokens(rows[own])
+        order = np.argsort(passages.starts[own] + begins)
+        starts = (passages.starts[own] + begins)[order]
+        stops = np.maximum.accumulate((passages.stops[own] + begins)[order])
+        before = np.concatenate([starts[:1], stops])[:-1]
+        num_masked += int((stops - np.maximum(starts, before)).sum())
+        while (there := read_columns(pair).get(LOSS_WEIGHT)) is None or there.made_by != made_by:
+            padding, dtype = (0.0, "uint8") if there is None else (there.padding, there.dtype)
+            options: dict[str, Any] = {"dtype": dtype, "padding": padding, "of": "label", "made_by": made_by}
+            try:
+                add_column(pair.path_prefix, LOSS_WEIGHT, _masked(pair, starts, stops), overwrite=True, **options)
+            except OutputBusyError:
+                time.sleep(_POLL_SECONDS)
     return num_masked
 
 
@@ -723,14 +700,20 @@ def run(options: Options) -> Answer:
         words=options.words,
         least_words=min(options.least_words, options.words),
     )
-    sources, tokenizer = _sources_and_tokenizer(options, opened)
+    if opened is None:
+        sources: Sources = {prefix: (prefix,) for prefix in map(prefix_of, expand_prefixes(options.data))}
+    else:
+        sources = {source.name: tuple(pair.prefix for pair in source.pairs) for source in opened.lock.sources}
+    if opened is not None and options.tokenizer is None and opened.lock.tokenizer is not None:
+        tokenizer = opened.tokenizer.loaded
+    else:
+        tokenizer = tokenizer_of_data(options.tokenizer, [prefix for pairs in sources.values() for prefix in pairs])
     stop = None if opened is None else options.position_of(options.until_position, opened.lock)
     if opened is not None and stop is None and opened.num_samples is None:
         raise ConfigError(f"`{opened.path}`: the last stage has no end", hint="pass --until-position or --until-step")
     if options.mask:
         check_no_other_weights(sources)
-    pairs = [IndexedDataset(prefix) for prefixes in sources.values() for prefix in prefixes]
-    if cut := [pair.path_prefix for pair in pairs if pair.num_documents != len(pair)]:
+    if cut := [pair.path_prefix for *_, pair in _pairs_of(sources) if pair.num_documents != len(pair)]:
         what = f"{counted(len(cut), 'pair')} with documents of several sequences, such as `{cut[0]}`"
         say(f"{what}: passages across two sequences are not found")
     num_threads = options.threads or usable_processors()
@@ -740,21 +723,17 @@ def run(options: Options) -> Answer:
     if options.deny is not None:
         publish_bytes(options.deny, "".join(f"{name}\n" for name in rows.document_names()).encode())
     if options.output is not None:
-        _write_parquet(rows, options.output)
-    record = rows.as_json(num_masked) if options.json else None
-    return Answer(record, _lines(rows, num_masked), status=1 if len(rows.items) else 0)
-
-
-def _sources_and_tokenizer(options: Options, opened: Run | None) -> tuple[Sources, TextTokenizer]:
-    """Returns the sources (those of the run, or each given pair) and the tokenizer of the data."""
-    sources: Sources
-    if opened is None:
-        sources = {prefix: (prefix,) for prefix in map(prefix_of, expand_prefixes(options.data))}
-    else:
-        sources = {source.name: tuple(pair.prefix for pair in source.pairs) for source in opened.lock.sources}
-        if options.tokenizer is None and opened.lock.tokenizer is not None:
-            return sources, opened.tokenizer.loaded
-    return sources, tokenizer_of_data(options.tokenizer, [prefix for pairs in sources.values() for prefix in pairs])
+        arrow, parquet = require("pyarrow", extra="parquet"), require("pyarrow.parquet", extra="parquet")
+        values = [item | passage for item in rows.items() for passage in item.pop("passages")]
+        schema = arrow.schema([(name, getattr(arrow, kind)()) for name, kind in _COLUMNS.items()])
+        parquet.write_table(arrow.Table.from_pylist(values, schema=schema), sink := arrow.BufferOutputStream())
+        publish_bytes(options.output, sink.getvalue().to_pybytes())
+    record: dict[str, Any] | None = None
+    if options.json:
+        record = {"words": options.words, "num_tokens": found.num_tokens}
+        record |= {} if num_masked is None else {"num_masked": num_masked}
+        record |= {"benchmarks": list(rows.benchmarks()), "sources": list(rows.sources()), "items": list(rows.items())}
+    return Answer(record, _lines(rows, num_masked), status=1 if len(rows.found_items) else 0)
 
 
 class _Rows:
@@ -764,7 +743,7 @@ class _Rows:
         self.found, self.options, self.stop, self.is_run = found, options, stop, opened is not None
         passages = found.passages
         items = np.unique(passages.items)
-        self.items: Int64s = items[np.argsort(-found.coverage[items], kind="stable")]
+        self.found_items: Int64s = items[np.argsort(-found.coverage[items], kind="stable")]
         self._longest = passages.longest()
         self._documents = np.unique(np.stack([passages.sources, passages.documents]), axis=1)
         self._read: Int64s = np.empty((2, 0), dtype=np.int64)  # items, and positions that read them
@@ -788,7 +767,7 @@ class _Rows:
         benchmarks, passages = self.found.benchmarks, self.found.passages
         for number, name in enumerate(benchmarks.names):
             of_file = benchmarks.files == number
-            items, rows = self.items[of_file[self.items]], np.flatnonzero(of_file[passages.items])
+            items, rows = self.found_items[of_file[self.found_items]], np.flatnonzero(of_file[passages.items])
             num_grams = benchmarks.num_grams[of_file]
             row: dict[str, Any] = {
                 "benchmark": name,
@@ -814,10 +793,10 @@ class _Rows:
             counts = [len(np.unique(each[rows])) for each in (passages.items, passages.documents)]
             yield {"source": name, "items": counts[0], "documents": counts[1]}
 
-    def item_rows(self) -> Iterator[dict[str, Any]]:
+    def items(self) -> Iterator[dict[str, Any]]:
         """Yields items, most coverage first, each with its longest passage in each document, longest first."""
         benchmarks, passages = self.found.benchmarks, self.found.passages
-        for item in self.items.tolist():
+        for item in self.found_items.tolist():
             row = {
                 "benchmark": benchmarks.names[int(benchmarks.files[item])],
                 "record": int(benchmarks.records[item]),
@@ -830,25 +809,6 @@ class _Rows:
             own = self._longest[slice(*np.searchsorted(passages.items[self._longest], [item, item + 1]))]
             longest_first = own[np.argsort(-passages.num_grams[own], kind="stable")]
             yield row | {"passages": [self.found.passage(each) for each in longest_first.tolist()]}
-
-    def as_json(self, num_masked: int | None) -> dict[str, Any]:
-        return {
-            "words": self.options.words,
-            "num_tokens": self.found.num_tokens,
-            **({} if num_masked is None else {"num_masked": num_masked}),
-            "benchmarks": list(self.benchmarks()),
-            "sources": list(self.sources()),
-            "items": list(self.item_rows()),
-        }
-
-
-def _write_parquet(rows: _Rows, path: str) -> None:
-    arrow, parquet = require("pyarrow", extra="parquet"), require("pyarrow.parquet", extra="parquet")
-    values = [item | passage for item in rows.item_rows() for passage in item.pop("passages")]
-    schema = arrow.schema([(name, getattr(arrow, kind)()) for name, kind in _COLUMNS.items()])
-    sink = arrow.BufferOutputStream()
-    parquet.write_table(arrow.Table.from_pylist(values, schema=schema), sink)
-    publish_bytes(path, sink.getvalue().to_pybytes())
 
 
 def _lines(rows: _Rows, num_masked: int | None) -> Iterator[str]:
@@ -866,18 +826,18 @@ def _lines(rows: _Rows, num_masked: int | None) -> Iterator[str]:
     if rows.is_run:
         yield ""
         for row in benchmarks:
-            yield from _read_lines(row, "" if rows.stop is None else f" before position {rows.stop:,}")
-    for item in islice(rows.item_rows(), _MOST_SHOWN):
-        yield from _item_lines(item)
-    if len(rows.items) > _MOST_SHOWN:
-        yield f"\n… and {counted(len(rows.items) - _MOST_SHOWN, 'item')} more; --json prints all"
+            yield from _lines_of_run(row, "" if rows.stop is None else f" before position {rows.stop:,}")
+    for item in islice(rows.items(), _MOST_SHOWN):
+        yield from _lines_of_item(item)
+    if len(rows.found_items) > _MOST_SHOWN:
+        yield f"\n… and {counted(len(rows.found_items) - _MOST_SHOWN, 'item')} more; --json prints all"
     if num_masked is not None:
         yield f'\n{counted(num_masked, "token")} masked: `columns = ["loss_weight"]` in [samples] applies it'
     if options.deny is not None:
         yield f"\n{options.deny}: {counted(len(rows.document_names()), 'document')} to deny"
 
 
-def _read_lines(row: dict[str, Any], until: str) -> Iterator[str]:
+def _lines_of_run(row: dict[str, Any], until: str) -> Iterator[str]:
     """Yields what a run reads of a benchmark."""
     name = name_of(os.path.basename(row["benchmark"]), width=30)
     if row["too_short"] == row["items"]:
@@ -896,7 +856,7 @@ def _place(row: dict[str, Any]) -> str:
     return position if row["first_step"] is None else f"step {row['first_step']:,}"
 
 
-def _item_lines(item: dict[str, Any]) -> Iterator[str]:
+def _lines_of_item(item: dict[str, Any]) -> Iterator[str]:
     """Yields the coverage of an item, and its text beside the longest passage."""
     passages = item["passages"]
     found = f"{item['coverage']:.0%} of {counted(item['num_ngrams'], 'n-gram')}, {counted(len(passages), 'document')}"
