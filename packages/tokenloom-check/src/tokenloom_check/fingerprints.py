@@ -97,10 +97,10 @@ def _sample(value: Any, where: str) -> Sample:
 def _words(value: Any) -> str:
     """Returns a value as one line."""
     if _is_array(value):
-        array = _array_of(value)
+        array, dtype = _array_of(value)
         first = " ".join(map(str, array.reshape(-1)[:_MOST_NUMBERS].tolist()))
         rest = " …" if array.size > _MOST_NUMBERS else ""
-        return f"{_dtype_of(value)}[{', '.join(map(str, array.shape))}] {first}{rest}" if array.shape else first
+        return f"{dtype}[{', '.join(map(str, array.shape))}] {first}{rest}" if array.shape else first
     if isinstance(value, Mapping):
         items = islice(value.items(), _MOST_NUMBERS)
         return f"{{{', '.join(f'{key!r}: {_words(item)}' for key, item in items)}}}"
@@ -150,11 +150,10 @@ def _content(value: Any, where: str) -> Any:
     if isinstance(value, _KNOWN_BY_REPR) or value is None:
         return type(value).__name__, repr(value)
     if _is_array(value):
-        array = _array_of(value)
+        array, dtype = _array_of(value)
         if array.dtype.hasobject:
             return "objects", array.shape, _content(array.reshape(-1).tolist(), where)
-        numbers = hashlib.blake2b(array.tobytes(), digest_size=_BYTES)
-        return "array", _dtype_of(value), tuple(array.shape), numbers.digest()
+        return "array", dtype, array.shape, hashlib.blake2b(array.tobytes(), digest_size=_BYTES).digest()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -174,18 +173,13 @@ def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray) or (torch is not None and isinstance(value, torch.Tensor))
 
 
-def _dtype_of(value: Any) -> str:
+def _array_of(value: Any) -> tuple[np.ndarray[Any, Any], str]:
+    """Returns the values of an array or tensor in native byte order, and the name of its dtype."""
     if isinstance(value, np.ndarray):
-        return str(value.dtype.newbyteorder("="))
-    return str(value.dtype).removeprefix("torch.")
-
-
-def _array_of(value: Any) -> np.ndarray[Any, Any]:
-    if isinstance(value, np.ndarray):
-        return value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
+        native = value.dtype.newbyteorder("=")
+        return value.astype(native, copy=False), str(native)
     torch: Any = sys.modules["torch"]
     tensor = value.detach().to_dense() if value.layout != torch.strided else value.detach()
     if tensor.dtype == torch.bfloat16 or (tensor.dtype.itemsize == 1 and tensor.dtype.is_floating_point):
         tensor = tensor.float()  # exact; NumPy lacks these dtypes
-    array: np.ndarray[Any, Any] = tensor.numpy(force=True)
-    return array
+    return tensor.numpy(force=True), str(value.dtype).removeprefix("torch.")
