@@ -122,12 +122,15 @@ def shuffle_quality(
     pairs = len(distances)
     chained = int(np.count_nonzero(together[1:] & together[:-1]))
     scale, within = _scale(distances, count)
+    ranks = np.argsort(np.argsort(given, kind="stable"))
     return ShuffleQuality(
         num_items=count,
         num_sampled=len(given),
         num_neighbours=pairs,
         rank_correlation=ShuffleMeasure(
-            value=_correlation(given), expected=0.0, deviation=1 / math.sqrt(len(given) - 1) if len(given) > 1 else 0.0
+            value=float(np.corrcoef(ranks, np.arange(len(given)))[0, 1]) if len(given) > 1 else 0.0,
+            expected=0.0,
+            deviation=1 / math.sqrt(len(given) - 1) if len(given) > 1 else 0.0,
         ),
         adjacent=float(np.mean(distances == 1)) if pairs else 0.0,
         distance=_mean_distance(int(distances.sum()), pairs, chained, count),
@@ -136,13 +139,6 @@ def shuffle_quality(
         within_expected=_expected_within(scale, count),
         median_distance=float(np.median(distances)) if pairs else 0.0,
     )
-
-
-def _correlation(items: Int64s) -> float:
-    if len(items) < 2:
-        return 0.0
-    ranks = np.argsort(np.argsort(items, kind="stable"))
-    return float(np.corrcoef(ranks, np.arange(len(items)))[0, 1])
 
 
 def _mean_distance(total: int, pairs: int, chained: int, n: int) -> ShuffleMeasure:
@@ -169,8 +165,11 @@ def _scale(distances: Int64s, num_items: int) -> tuple[int, float]:
     best, found, scale = _SURPRISE, (0, 0.0), 1
     while len(distances) and scale < num_items // 2:
         expected, share = _expected_within(scale, num_items), float(np.mean(distances <= scale))
-        if share > expected and len(distances) * _divergence(share, expected) > best:
-            best, found = len(distances) * _divergence(share, expected), (scale, share)
+        if share > expected:
+            # Kullback-Leibler divergence: n draws show `share` with probability at most exp(-n * divergence)
+            others = (1 - share) * math.log((1 - share) / (1 - expected)) if share < 1 else 0.0
+            surprise = len(distances) * (share * math.log(share / expected) + others)
+            best, found = (surprise, (scale, share)) if surprise > best else (best, found)
         scale *= 2
     return found
 
@@ -178,15 +177,6 @@ def _scale(distances: Int64s, num_items: int) -> tuple[int, float]:
 def _expected_within(scale: int, num_items: int) -> float:
     """Returns the probability that two random items are within `scale`."""
     return scale * (2 * num_items - scale - 1) / (num_items * (num_items - 1)) if num_items > 1 else 0.0
-
-
-def _divergence(share: float, expected: float) -> float:
-    """Returns the Kullback-Leibler divergence of two shares: n draws show `share` with probability at most exp(-n *
-    result).
-    """
-    if share >= 1:
-        return -math.log(expected)
-    return share * math.log(share / expected) + (1 - share) * math.log((1 - share) / (1 - expected))
 
 
 def _about(number: float) -> str:
