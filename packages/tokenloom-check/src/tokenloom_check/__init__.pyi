@@ -6,8 +6,8 @@ from .packing import PackingQuality as PackingQuality
 from .packing import PackReport as PackReport
 from .packing import pack_report as pack_report
 from .packing import rank_costs as rank_costs
-from .recording import record_batch as record_batch
-from .recording import record_checkpoint as record_checkpoint
+from .resume_readings import record_batch as record_batch
+from .resume_readings import record_checkpoint as record_checkpoint
 from .shuffling import ShuffleMeasure as ShuffleMeasure
 from .shuffling import ShuffleQuality as ShuffleQuality
 from .shuffling import shuffle_quality as shuffle_quality

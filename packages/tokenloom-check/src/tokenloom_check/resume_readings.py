@@ -1,6 +1,7 @@
 """Reads a loader on many ranks: in this process, in processes that are killed, or as a training program.
 
 A rank sends events, see `read_rank`. Processes write them to a file, one JSON line each, which survives a kill.
+Training programs write their own events by `record_batch` and `record_checkpoint`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import accumulate
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -34,7 +36,12 @@ from typing import Any, TypeAlias
 
 from tokenloom.errors import ConfigError, ConformanceError, TokenloomError
 from tokenloom_check.fingerprints import CutSamples, Sample, SampleCutter
-from tokenloom_check.recording import FILE, FOLDER, STOP_AFTER, STOP_SAMPLES, RecordWriter, wait_to_be_killed
+
+# Environment variables of a rank
+FILE = "TOKENLOOM_RESUME_RECORD"  # path of its record
+FOLDER = "TOKENLOOM_RESUME_FOLDER"  # folder of checkpoints shared by all ranks, initially empty
+STOP_AFTER = "TOKENLOOM_RESUME_STOP_AFTER"  # number of batches after which it waits to be killed
+STOP_SAMPLES = "TOKENLOOM_RESUME_STOP_SAMPLES"  # number of samples after which it waits to be killed
 
 _ARGUMENTS = ("rank", "world_size", "state", "states", "consumed", "num_batches")  # parameters of a factory
 _STATES = {"state", "states"}
@@ -316,8 +323,6 @@ def result_of(ranks: Sequence[RankEvents], reading: Reading) -> ReadingResult:
 class InProcess:
     """Reads one batch of each rank in turn, in this process. A kill drops the loader; states are still pickled."""
 
-    is_program = False
-
     def __init__(self, factory: Factory) -> None:
         self._factory = factory
 
@@ -398,8 +403,6 @@ def _end_of_log(path: str) -> str | None:
 
 class Processes(ABC):
     """Reads each rank in a process that is killed at the end; `timeout` limits the seconds per batch."""
-
-    is_program = False
 
     def __init__(self, timeout: float) -> None:
         self._files = tempfile.TemporaryDirectory(prefix="tokenloom-resume-")
@@ -482,12 +485,8 @@ class FactoryProcesses(Processes):
         return int(answer)
 
 
-Request: TypeAlias = tuple[Reading, int, str, dict[str, str]]
-"""The reading, the rank, its path and its environment variables; see `_RankProcess`."""
-
-
 def serve(descriptor: str, name: str, state_of: str, samples: str, timeout: str) -> None:
-    """Imports a factory, and forks a rank for every `Request` of the client.
+    """Imports a factory, and forks a rank for every request of the client: the last four arguments of `_run`.
 
     A rank answers with its process id. An error of the functions is the answer to the first request.
     """
@@ -508,14 +507,15 @@ def serve(descriptor: str, name: str, state_of: str, samples: str, timeout: str)
             request = client.recv()
             if os.fork() == 0:
                 try:
-                    _run(factory, client, request, float(timeout))
+                    _run(factory, client, float(timeout), *request)
                 finally:
                     os._exit(1)
 
 
-def _run(factory: Factory, client: Connection, request: Request, timeout: float) -> None:
-    """Reads one rank, records its events, then waits to be killed."""
-    reading, rank, path, variables = request
+def _run(
+    factory: Factory, client: Connection, timeout: float, reading: Reading, rank: int, path: str, env: dict[str, str]
+) -> None:
+    """Reads one rank, writes its events to `path`.events and its output to `path`.log, then waits to be killed."""
     server = os.getppid()
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -525,20 +525,17 @@ def _run(factory: Factory, client: Connection, request: Request, timeout: float)
     client.send(os.getpid())
     client.close()
     faulthandler.enable(file=2)
-    os.environ.update(variables)
-    writer = RecordWriter(f"{path}.events")
+    os.environ.update(env)
     faulthandler.dump_traceback_later(timeout, file=2)  # prints a traceback if the rank hangs
     for kind, value in read_rank(factory, reading, rank):
         faulthandler.dump_traceback_later(timeout, file=2)
-        writer.write(kind, value)
+        _write_event(f"{path}.events", kind, value)
         if kind in ("state", "stopped", "end"):
-            wait_to_be_killed(server)
+            _wait_to_be_killed(server)
 
 
 class Program(Processes):
     """Reads ranks of a training program that records its batches and writes its own checkpoints."""
-
-    is_program = True
 
     def __init__(self, command: Sequence[str], *, timeout: float) -> None:
         super().__init__(timeout)
@@ -566,3 +563,65 @@ class Program(Processes):
 
 
 Runner: TypeAlias = InProcess | FactoryProcesses | Program
+
+
+def _write_event(path: str, kind: str, value: Any = None) -> None:
+    """Appends an event to a file, as one JSON line."""
+    with open(path, "ab") as file:
+        file.write(json.dumps([kind, value]).encode() + b"\n")
+
+
+@cache
+class _Recording:
+    """The recording of the process `pid`; a forked process starts its own."""
+
+    def __init__(self, pid: int) -> None:
+        self.parent = os.getppid()
+        self.num_batches = 0
+        self.num_samples = 0
+        self.cutters: dict[Any, SampleCutter] = {}
+
+
+def record_batch(batch: Any, *, samples: CutSamples = "auto") -> None:
+    """Records a batch that a training program is about to use, for `tokenloom verify-resume PROGRAM`.
+
+    Call it in the process of each rank, in the order of use, before a checkpoint can contain the batch. It does nothing
+    unless `verify-resume` started the program. It does not return where the rank is to be killed.
+
+    Args:
+        batch: tensors, arrays, mappings, sequences, strings or numbers.
+        samples: how to split the batch into samples; see `--samples` of `tokenloom verify-resume`.
+
+    Raises:
+        ConfigError: a value of the batch cannot be hashed.
+    """
+    if FILE not in os.environ:
+        return
+    recording = _Recording(os.getpid())
+    cutter = recording.cutters.setdefault(samples, SampleCutter(samples))
+    found = cutter.samples(batch)
+    recording.num_batches += 1
+    recording.num_samples += len(found)
+    _write_event(os.environ[FILE], "batch", (found, sorted(cutter.left_out)))
+    limits = ((recording.num_batches, STOP_AFTER), (recording.num_samples, STOP_SAMPLES))
+    if any(count >= int(os.environ.get(name, count + 1)) for count, name in limits):
+        _write_event(os.environ[FILE], "stopped")
+        _wait_to_be_killed(recording.parent)
+
+
+def record_checkpoint() -> None:
+    """Records that a checkpoint is complete: a restart continues after the batches recorded so far.
+
+    Call it in one or all ranks after the last file of the checkpoint has its final name. It does nothing unless
+    `tokenloom verify-resume` started the program.
+    """
+    if FILE in os.environ:
+        recording = _Recording(os.getpid())
+        _write_event(os.environ[FILE], "checkpoint", recording.num_batches)
+
+
+def _wait_to_be_killed(parent: int) -> None:
+    """Sleeps until this process is killed; exits if its parent process `parent` is gone."""
+    while os.getppid() == parent:
+        time.sleep(_POLL_SECONDS)
+    os._exit(1)

@@ -178,9 +178,9 @@ class _Reference:
         self._num_samples = num_samples_of(self._batches)
         if not self._num_samples:
             message = f"{name} returned no samples with world size {world_size}"
-            hint = "call `tokenloom_check.record_batch` in the program" if runner.is_program else None
+            hint = "call `tokenloom_check.record_batch` in the program" if isinstance(runner, Program) else None
             raise ConformanceError(message, hint=hint)
-        if runner.is_program and self.found.point is not None and not self.found.point.num_batches:
+        if isinstance(runner, Program) and self.found.point is not None and not self.found.point.num_batches:
             message = f"{name} wrote no checkpoint in {len(self.found.batches)} batches"
             hint = "call `tokenloom_check.record_checkpoint` after each checkpoint, or raise `num_batches`"
             raise ConformanceError(message, hint=hint)
@@ -205,7 +205,7 @@ class _Reference:
 
     def _plans(self, after: int, *, is_first: bool) -> Iterator[tuple[Any, ...]]:
         """Yields (kind, batches before each kill, world size after each kill) of all cases."""
-        settings, count, is_program = self._settings, len(self._batches), self._runner.is_program
+        settings, count, is_program = self._settings, len(self._batches), isinstance(self._runner, Program)
         rng = random.Random(f"{settings.seed} {self._world_size}:{after}")
         ends = [end for end in self.found.epoch_ends if end < count]
         earliest = 1 + min(self.found.checkpoints, default=0)
