@@ -231,7 +231,7 @@ def num_samples_of(batches: Iterable[GlobalBatch]) -> int:
     return sum(len(rank) for batch in batches for rank in batch)
 
 
-def enough_batches(batches: Sequence[GlobalBatch], num_samples: int) -> Sequence[GlobalBatch]:
+def enough_batches(batches: Sequence[GlobalBatch], num_samples: float) -> Sequence[GlobalBatch]:
     """Returns the shortest prefix of the batches with at least `num_samples` samples, or all batches."""
     totals = [*accumulate((num_samples_of([batch]) for batch in batches), initial=0)]
     return batches[: bisect_left(totals, num_samples)]
@@ -272,52 +272,42 @@ class RankEvents:
             self.state = value
 
 
-@dataclass(slots=True, kw_only=True)
 class ReadingResult:
-    """What all ranks read in one reading, and where it can continue."""
+    """What all ranks have read so far in one reading, and where it can continue.
 
-    batches: list[GlobalBatch]
-    epoch_ends: list[int]  # number of batches before each end of an epoch, in rank 0
-    ended: bool  # all ranks reached the end of their data
-    left_out: set[str]  # columns without a row per sample
-    point: Point | None  # where a restart continues; None if no state was taken and no checkpoint was written
-    checkpoints: list[int]  # batches before each checkpoint of a program
+    With `num_samples`, only the batches that all unfinished ranks have read, and no more than enough of them.
 
+    Attributes:
+        is_complete: the ranks have read enough, or ended.
+        batches: the global batches.
+        epoch_ends: number of batches before each end of an epoch, in rank 0.
+        ended: all ranks reached the end of their data.
+        left_out: columns without a row per sample.
+        checkpoints: batches before each checkpoint of a program.
+        point: where a restart continues; None if no state was taken and no checkpoint was written.
+    """
 
-def whole_batches(ranks: Sequence[RankEvents], reading: Reading) -> list[GlobalBatch]:
-    """Joins ranks' batches into global batches; with `num_samples`, only those that all unfinished ranks have read."""
-    count = most = max(len(rank.batches) for rank in ranks)
-    if reading.num_samples is not None:
-        count = min((len(rank.batches) for rank in ranks if rank.last != "end"), default=most)
-    return [[rank.batches[k] if k < len(rank.batches) else [] for rank in ranks] for k in range(count)]
-
-
-def has_enough(ranks: Sequence[RankEvents], reading: Reading) -> bool:
-    enough = float("inf") if reading.num_samples is None else reading.num_samples
-    return all(rank.last for rank in ranks) or num_samples_of(whole_batches(ranks, reading)) >= enough
-
-
-def result_of(ranks: Sequence[RankEvents], reading: Reading) -> ReadingResult:
-    batches = whole_batches(ranks, reading)
-    if reading.num_samples is not None:  # processes may have read more
-        batches = [*enough_batches(batches, reading.num_samples)]
-    begin, point = reading.begin, None
-    if all(rank.last == "state" for rank in ranks):
-        point = replace(
-            begin,
-            states=tuple(rank.state for rank in ranks),
-            consumed=begin.consumed + num_samples_of(batches),
-            num_batches=begin.num_batches + len(batches),
-            epochs=max(begin.epochs - len(ranks[0].epoch_ends), 1),
-        )
-    return ReadingResult(
-        batches=batches,
-        epoch_ends=ranks[0].epoch_ends,
-        ended=all(rank.last == "end" for rank in ranks),
-        left_out=set().union(*(rank.left_out for rank in ranks)),
-        point=point,
-        checkpoints=sorted({mark for rank in ranks for mark in rank.checkpoints}),
-    )
+    def __init__(self, ranks: Sequence[RankEvents], reading: Reading) -> None:
+        count = most = max(len(rank.batches) for rank in ranks)
+        if reading.num_samples is not None:
+            count = min((len(rank.batches) for rank in ranks if rank.last != "end"), default=most)
+        batches = [[rank.batches[k] if k < len(rank.batches) else [] for rank in ranks] for k in range(count)]
+        enough = float("inf") if reading.num_samples is None else reading.num_samples
+        self.is_complete = all(rank.last for rank in ranks) or num_samples_of(batches) >= enough
+        self.batches: Sequence[GlobalBatch] = enough_batches(batches, enough)
+        self.epoch_ends = ranks[0].epoch_ends
+        self.ended = all(rank.last == "end" for rank in ranks)
+        self.left_out: set[str] = set().union(*(rank.left_out for rank in ranks))
+        self.checkpoints = sorted({mark for rank in ranks for mark in rank.checkpoints})
+        self.point: Point | None = None
+        if all(rank.last == "state" for rank in ranks):
+            self.point = replace(
+                reading.begin,
+                states=tuple(rank.state for rank in ranks),
+                consumed=reading.begin.consumed + num_samples_of(self.batches),
+                num_batches=reading.begin.num_batches + len(self.batches),
+                epochs=max(reading.begin.epochs - len(self.epoch_ends), 1),
+            )
 
 
 class InProcess:
@@ -329,12 +319,12 @@ class InProcess:
     def run(self, reading: Reading) -> ReadingResult:
         ranks = [RankEvents(rank) for rank in range(reading.world_size)]
         readers = [read_rank(self._factory, reading, rank) for rank in range(reading.world_size)]
-        while not has_enough(ranks, reading):
+        while not (result := ReadingResult(ranks, reading)).is_complete:
             for rank, reader in zip(ranks, readers, strict=True):
                 count = len(rank.batches)
                 while not rank.last and len(rank.batches) == count:
                     rank.add(*next(reader))
-        return result_of(ranks, reading)
+        return result
 
     def close(self) -> None:
         """Does nothing."""
@@ -428,7 +418,7 @@ class Processes(ABC):
                 path = os.path.join(folder, f"rank{rank}")
                 variables = dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank)) | common
                 ranks.append(_RankProcess(rank, path, self._start(reading, rank, path, variables)))
-            while not has_enough(ranks, reading):
+            while not (result := ReadingResult(ranks, reading)).is_complete:
                 for each in ranks:
                     each.poll(self._timeout)
                 time.sleep(_POLL_SECONDS)
@@ -438,7 +428,7 @@ class Processes(ABC):
             deadline = time.monotonic() + _END_SECONDS
             while any(each.end() is None for each in ranks) and time.monotonic() < deadline:
                 time.sleep(_POLL_SECONDS)
-        return result_of(ranks, reading)
+        return result
 
 
 def _start(
