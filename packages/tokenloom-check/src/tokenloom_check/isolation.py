@@ -12,7 +12,7 @@ import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, NoReturn, TypeGuard
+from typing import Any, NoReturn, TypeGuard
 
 import torch
 from torch.nn.functional import pad
@@ -90,12 +90,6 @@ def check_isolation(
     return report
 
 
-class _Piece(NamedTuple):
-    row: int
-    start: int
-    end: int
-
-
 class _PackedBatch:
     """A batch with the document of each token, and the batches that the checks derive from it."""
 
@@ -137,11 +131,8 @@ class _PackedBatch:
         return _rows(ids).long()
 
     def changed(self, names: list[str], document: int) -> Batch:
-        """Returns the batch with different values in the named arrays, at the tokens of one document or of the padding.
-
-        Each value becomes the next one that occurs in the batch; labels change like their tokens. A token that starts
-        or ends every document is neither replaced nor inserted: the model may find boundaries by it.
-        """
+        """Returns the batch with other tokens or labels in one document or in the padding, in the named arrays."""
+        # A token that starts or ends every document is neither replaced nor inserted: models may find boundaries by it.
         values = torch.cat([self.batch[name].flatten() for name in self.token_arrays]).long()
         rows, pieces = _rows(self.batch[self.tokens]), self.pieces[self.tokens].values()
         begins = {int(rows[row, start]) for row, start, _ in pieces}
@@ -150,7 +141,7 @@ class _PackedBatch:
         table = torch.arange(int(values.max()) + 1, device=values.device)
         others = [value for value in values.unique().tolist() if value not in kept]
         others = others if len(others) > 1 else [value for value in table.tolist() if value not in kept]
-        table[others] = table[others].roll(1)
+        table[others] = table[others].roll(1)  # each value becomes another one of the batch; labels like their tokens
         if others and document == PADDING:
             table[list(kept)] = others[0]
         found = dict(self.batch)
@@ -186,10 +177,9 @@ class _PackedBatch:
         return found
 
     def cut(self, value: Tensor, document: int, name: str | None = None) -> Tensor | None:
-        """Slices one document out of a tensor: the document's row, and its tokens along every axis as long as a row.
+        """Slices one document out of an array of the batch (`name`), along its row and all axes as long as a row.
 
-        An array of the batch (`name`) is sliced along all such axes. An input or output of a module (no name) is sliced
-        along the first such axis; the result is None if there is no such axis.
+        An input or output of a module (no name) is sliced along the first such axis; None if there is none.
         """
         found = None
         for array in [name] if name in self.pieces else self.pieces:
@@ -207,11 +197,7 @@ class _PackedBatch:
         return value if name else found
 
     def crossing_label(self) -> tuple[int, int, int] | None:
-        """Returns the first label with a loss that is a token of another document: (document, other document, flat
-        index of the label); None if there is none.
-
-        A label is no leak if its own document begins with the same token, such as a common first token.
-        """
+        """Returns (document, other document, flat index) of the first label that is a token of another document."""
         tokens, owner, pieces = _rows(self.batch[self.tokens]), self.owners[self.tokens], self.pieces[self.tokens]
         mask = self.batch.get("loss_mask")
         has_loss = mask.reshape(tokens.shape) > 0 if _is_tensor(mask) and mask.numel() == tokens.numel() else owner >= 0
@@ -224,8 +210,10 @@ class _PackedBatch:
                     continue  # these are not the labels of tokens `ahead` positions later
                 for row, position in (is_next & (now != later) & (now >= 0) & (later >= 0)).nonzero().tolist():
                     document, other = int(now[row, position]), int(later[row, position])
-                    same = pieces[document].start + position + ahead - pieces[other].start
-                    if same >= pieces[document].end or int(tokens[row, same]) != int(labels[row, position]):
+                    (_, start, end), (_, other_start, _) = pieces[document], pieces[other]
+                    # No leak if the own document begins with the same token, such as a common first token.
+                    same = start + position + ahead - other_start
+                    if same >= end or int(tokens[row, same]) != int(labels[row, position]):
                         return document, other, row * tokens.shape[1] + position
         return None
 
@@ -260,15 +248,16 @@ def _owner_of(tensors: Batch, tokens: Tensor) -> tuple[Tensor, str]:
     return torch.where(is_padding, PADDING, ids), source
 
 
-def _pieces(owner: Tensor, name: str) -> dict[int, _Piece]:
-    length, found = owner.shape[1], dict[int, _Piece]()
+def _pieces(owner: Tensor, name: str) -> dict[int, tuple[int, int, int]]:
+    """Returns the row, the first position and the last plus one of each document."""
+    length, found = owner.shape[1], dict[int, tuple[int, int, int]]()
     starts = pad(owner.diff() != 0, (1, 0), value=True).flatten().nonzero().flatten().tolist()
     for start, end in itertools.pairwise([*starts, owner.numel()]):
         document = int(owner.flatten()[start])
         if document in found:
             _refuse(f"the tokens of document {document} are not contiguous in `{name}`", _GIVE)
         if document != PADDING:
-            found[document] = _Piece(start // length, start % length, start % length + end - start)
+            found[document] = (start // length, start % length, start % length + end - start)
     return found
 
 
@@ -410,10 +399,9 @@ class _Search:
             return IsolationCheck(name=name, result="leak", words=leak.paragraph("crossing"), leak=leak)
         try:
             sizes = self._gradients() if name == "gradient" else self._changes(name)
-        except _NotRunError as reason:
-            return IsolationCheck(name=name, result="not run", words=str(reason))
         except Exception as error:  # noqa: BLE001 - gradients or another shape may raise anything in a model
-            words = f"the model failed: {type(error).__name__}: {error}"
+            is_known = isinstance(error, _NotRunError)
+            words = str(error) if is_known else f"the model failed: {type(error).__name__}: {error}"
             return IsolationCheck(name=name, result="not run", words=words)
         table = torch.stack([*sizes.values()])
         limits = torch.full_like(table[0], 0 if name == "gradient" else self.spread)
@@ -433,9 +421,8 @@ class _Search:
             return found
         owner = int(self.owners[index])
         pair = {"gradient": (probed, owner), "alone": (owner, None)}.get(name, (owner, probed))
-        leak = self._with_module(
-            self._leak(*pair, index, size), self._probe(name, probed if pair[1] is None else pair[1])
-        )
+        values = self._probe(name, owner if name == "gradient" else probed)
+        leak = self._with_module(self._leak(*pair, index, size), values)
         words = leak.paragraph(name, limit=found.limit, is_silent=self.is_silent)
         return replace(found, result="leak", leak=leak, words=words)
 
@@ -520,10 +507,7 @@ class _Search:
     def _events(
         self, batch: Batch, document: int | None, *, rounded: int | None = None
     ) -> list[tuple[tuple[str, str | None], list[Tensor | None]]]:
-        """Runs a batch; returns inputs and outputs of all modules in execution order, for one document or all.
-
-        Each event is ((running module, module it calls or None), tensors); None for a tensor without a token axis.
-        """
+        """Runs a batch; returns ((running module, module it calls or None), tensors) for all modules, as executed."""
         found, stack = [], [""]
 
         def keep(owner: str, before: str | None, value: Any) -> None:
@@ -556,11 +540,8 @@ def _differences(one: Tensor, two: Tensor) -> Tensor:
 
 
 def _limits(rounded: list[Tensor], inside: Any = slice(None)) -> Tensor:
-    """Returns float64[n], the largest difference per token that rounding explains; `rounded` has those of several runs.
-
-    Rounding has about the same effect at all tokens, except where it changes a discrete choice of the model: these
-    tokens get their own limit.
-    """
+    """Returns float64[n], the largest difference per token that rounding explains, from those of several runs."""
+    # About the same at all tokens, except where rounding changes a discrete choice of the model.
     most = torch.stack(rounded).amax(dim=0)
     return _MARGIN * most.clamp(min=2 * float(most[inside].median()))
 
