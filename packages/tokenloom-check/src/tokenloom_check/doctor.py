@@ -71,21 +71,16 @@ def run(options: Options) -> Iterator[Answer]:
     for finding in check_all(list(options.targets)):
         findings.append(finding)
         if not options.json:
-            yield Answer(finding, [printable(line, keep="") for line in _lines(finding)])
+            wrap = partial(textwrap.wrap, width=_WIDTH, break_on_hyphens=False)
+            label = f"{finding.verdict:<9}{finding.subject:<15} "
+            lines = wrap(finding.text, initial_indent=label, subsequent_indent=_INDENT)
+            hint = "" if finding.hint is None else f"hint: {finding.hint}"
+            lines += wrap(hint, initial_indent=_INDENT, subsequent_indent=f"{_INDENT}  ")
+            yield Answer(finding, [printable(line, keep="") for line in lines])
     counts = Counter(finding.verdict for finding in findings)
     head = {"ok": not counts["problem"], "num_warnings": counts["warning"], "num_problems": counts["problem"]}
     text = f"\n{counts['ok']} ok, warnings: {counts['warning']}, problems: {counts['problem']}"
     yield Answer({**head, "findings": findings}, text, status=1 if counts["problem"] else 0)
-
-
-def _lines(finding: Finding) -> list[str]:
-    wrap = partial(textwrap.wrap, width=_WIDTH, break_on_hyphens=False)
-    head = f"{finding.verdict:<9}{finding.subject:<15} "
-    hint = "" if finding.hint is None else f"hint: {finding.hint}"
-    return [
-        *wrap(finding.text, initial_indent=head, subsequent_indent=_INDENT),
-        *wrap(hint, initial_indent=_INDENT, subsequent_indent=f"{_INDENT}  "),
-    ]
 
 
 def check_all(targets: list[str]) -> Iterator[Finding]:
