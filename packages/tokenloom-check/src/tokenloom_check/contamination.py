@@ -34,8 +34,7 @@ from tokenloom.cli.output import Answer, say, table
 from tokenloom.cli.run_options import NO_STEPS, BatchSizes
 from tokenloom.datasets.columns import LOSS_WEIGHT
 from tokenloom.errors import ConfigError, MissingTokenError, OutputBusyError, StorageError
-from tokenloom.indexed.columns import add_column, open_column, read_columns
-from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed import IndexedDataset, add_column, open_column, read_columns
 from tokenloom.indexed.layout import idx_path, prefix_of
 from tokenloom.indexed.manifests import fingerprint_of
 from tokenloom.indexed.prefixes import expand_prefixes
@@ -56,9 +55,9 @@ from tokenloom.run.run import Run
 from tokenloom.setting_types import Count
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import publish_bytes
-from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
+from tokenloom.tokenizers import HuggingFaceTokenizer, TextTokenizer
 from tokenloom.tokenizers.plain import ByteTokenizer
-from tokenloom.tokenizers.text_tokenizer import TextTokenizer, decoded
+from tokenloom.tokenizers.text_tokenizer import decoded
 from tokenloom.tokenizers.tiktoken_ranks import TiktokenTokenizer
 
 _BETWEEN, _DROPPED, _LETTER, _MARK, _ALONE, _FOLDED, _CAREFUL = range(7)  # `CodePointKind` of `native/ngrams.hpp`
@@ -837,6 +836,10 @@ def _lines(rows: _Rows, num_masked: int | None) -> Iterator[str]:
         yield f"\n{options.deny}: {counted(len(rows.document_names()), 'document')} to deny"
 
 
+def _place(row: dict[str, Any]) -> str:
+    return f"position {row['first_position']:,}" if row["first_step"] is None else f"step {row['first_step']:,}"
+
+
 def _lines_of_run(row: dict[str, Any], until: str) -> Iterator[str]:
     """Yields what a run reads of a benchmark."""
     name = name_of(os.path.basename(row["benchmark"]), width=30)
@@ -849,11 +852,6 @@ def _lines_of_run(row: dict[str, Any], until: str) -> Iterator[str]:
         yield f"{name}: clean up to {_place(row)}; {counted(row['num_read'], 'item')} read from there on{until}{seen}"
         if (checkpoint := row["clean_checkpoint"]) is not None:
             yield f"  last clean checkpoint: {f'step {checkpoint:,}' if checkpoint else 'none'}"
-
-
-def _place(row: dict[str, Any]) -> str:
-    position = f"position {row['first_position']:,}"
-    return position if row["first_step"] is None else f"step {row['first_step']:,}"
 
 
 def _lines_of_item(item: dict[str, Any]) -> Iterator[str]:

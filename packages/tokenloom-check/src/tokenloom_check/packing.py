@@ -13,10 +13,9 @@ from tokenloom.cli.options import JsonOption, Written, arguments_of, refuse
 from tokenloom.cli.output import Answer, facts_lines
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.packing.base_scheduler import BasePackingScheduler
+from tokenloom.packing import BasePackingScheduler, DpBalancedScheduler, PackPlan, scheduler_map
 from tokenloom.packing.cost import CostModel, Float64s, PolynomialCost, costliest_packs, least_slowest_cost, num_alone
-from tokenloom.packing.pack_plan import Int64s, PackPlan, padded_lengths
-from tokenloom.packing.schedulers import DpBalancedScheduler, scheduler_map
+from tokenloom.packing.pack_plan import Int64s, padded_lengths
 from tokenloom.rendering.card import HasFacts
 from tokenloom.setting_types import Count, Number
 
