@@ -337,9 +337,9 @@ def test_words_cut_at_a_block_end_do_not_match():
     tokens = np.array(tokens_of("b c d e"), dtype=np.uint32)
     ends = np.array([len(tokens)])
     assert len(index.search(tokens, ends, TOKEN_TABLE)) == 1
-    assert len(index.search(tokens, ends, TOKEN_TABLE, begins_inside=True)) == 0
-    assert len(index.search(tokens[:5], ends - 2, TOKEN_TABLE, ends_inside=True)) == 0
-    assert len(index.search(tokens[:6], ends - 1, TOKEN_TABLE, ends_inside=True)) == 1
+    assert len(index.search(tokens, ends, TOKEN_TABLE, cut=(True, False))) == 0
+    assert len(index.search(tokens[:5], ends - 2, TOKEN_TABLE, cut=(False, True))) == 0
+    assert len(index.search(tokens[:6], ends - 1, TOKEN_TABLE, cut=(False, True))) == 1
 
 
 RUN = """\

@@ -114,23 +114,17 @@ class NgramIndex:
         self.word_ranges: NDArray[np.uint32] = ranges.reshape(-1, 2)  # [num_words, 2], bytes [start, stop) in the text
 
     def search(
-        self,
-        tokens: NDArray[np.uint32],
-        ends: Int64s,
-        table: TokenBytes,
-        *,
-        begins_inside: bool = False,
-        ends_inside: bool = False,
+        self, tokens: NDArray[np.uint32], ends: Int64s, table: TokenBytes, *, cut: tuple[bool, bool] = (False, False)
     ) -> Int64s:
         """Finds all n-grams in documents: int64[num_hits, 5], sorted by document and word.
 
         Columns: document, index of the n-gram's last word in the document, first token, token after the last, n-gram
-        index. `tokens` are the concatenated documents; `ends`, int64[num_documents], are the document ends. With
-        `begins_inside` or `ends_inside`, the first or last document is cut off, and a word at the cut is ignored.
+        index. `tokens` are the concatenated documents; `ends`, int64[num_documents], are the document ends. `cut`: the
+        start of the first document is missing, and the end of the last one, so that a word at the cut is ignored.
         Raises IndexError for a token that is not in `table`.
         """
         found, wanted, words = [np.empty((0, 5), dtype=np.int64)], np.arange(len(ends)), dict[bytes, bytes]()
-        given = (tokens, ends, begins_inside, ends_inside)
+        given = (tokens, ends, *cut)
         while len(wanted):
             known = (table.content, table.offsets, [*words], [*words.values()])
             hits, wanted, unknown = self._native.search(*given, wanted, *known)
@@ -488,13 +482,13 @@ def _search(index: NgramIndex, table: TokenBytes | None, tokenizer: TextTokenize
     source, first, pair, span = block
     tokens = span.tokens_of(pair)
     ends = np.cumsum(span.lengths)
-    is_cut = bool(span.starts[-1] + span.lengths[-1] < pair.sequence_lengths[int(span.rows[-1])])
-    inside = {"begins_inside": bool(span.starts[0]), "ends_inside": is_cut}
+    is_end_cut = bool(span.starts[-1] + span.lengths[-1] < pair.sequence_lengths[int(span.rows[-1])])
+    cut = bool(span.starts[0]), is_end_cut
     try:
         if table is None:
-            hits = _search_decoded(index, np.split(tokens, ends[:-1]), tokenizer, inside)
+            hits = _search_decoded(index, np.split(tokens, ends[:-1]), tokenizer, cut)
         else:
-            hits = index.search(tokens.astype(np.uint32), ends, table, **inside)
+            hits = index.search(tokens.astype(np.uint32), ends, table, cut=cut)
     except IndexError as error:
         message = f"`{pair.path_prefix}` has {error}, but `{tokenizer.path}` has {tokenizer.vocab_size:,} tokens"
         raise ConfigError(message, hint="pass the tokenizer of the data with --tokenizer") from error
@@ -508,7 +502,7 @@ _BYTES = TokenBytes(_ALL_BYTES)
 
 
 def _search_decoded(
-    index: NgramIndex, rows: Sequence[NDArray[Any]], tokenizer: TextTokenizer, inside: dict[str, bool]
+    index: NgramIndex, rows: Sequence[NDArray[Any]], tokenizer: TextTokenizer, cut: tuple[bool, bool]
 ) -> Int64s:
     """Searches documents decoded in Python; decodes prefixes again to find the tokens of a hit."""
     special = _special_ids(tokenizer)
@@ -524,7 +518,7 @@ def _search_decoded(
 
     texts = list(map(text_of, rows))
     data = np.frombuffer(b"".join(texts), dtype=np.uint8)
-    hits = index.search(data.astype(np.uint32), np.array(list(accumulate(map(len, texts)))), _BYTES, **inside)
+    hits = index.search(data.astype(np.uint32), np.array(list(accumulate(map(len, texts)))), _BYTES, cut=cut)
     for hit in hits:
         ids, start, last = rows[hit[0]], int(hit[2]), int(hit[3]) - 1
         hit[2:4] = token_at(ids, start), token_at(ids, last) + 1
@@ -693,12 +687,8 @@ class Options(JsonOption, BatchSizes):
 
 def run(options: Options) -> Answer:
     opened = None if options.run_path is None else Run.open(options.run_path, path_to_cache=options.path_to_cache)
-    benchmarks = read_benchmarks(
-        options.benchmarks,
-        fields=options.fields or ("text",),
-        words=options.words,
-        least_words=min(options.least_words, options.words),
-    )
+    fields, least_words = options.fields or ("text",), min(options.least_words, options.words)
+    benchmarks = read_benchmarks(options.benchmarks, fields=fields, words=options.words, least_words=least_words)
     if opened is None:
         sources: Sources = {prefix: (prefix,) for prefix in map(prefix_of, expand_prefixes(options.data))}
     else:
