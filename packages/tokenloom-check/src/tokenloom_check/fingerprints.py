@@ -8,10 +8,9 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date, time, timedelta
-from decimal import Decimal
 from enum import Enum
-from fractions import Fraction
 from itertools import islice
+from numbers import Number
 from pathlib import PurePath
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
@@ -25,10 +24,7 @@ CutSamples: TypeAlias = "str | Callable[[Any], Iterable[Any]]"
 _BYTES = 16
 _MOST_LETTERS = 64
 _MOST_NUMBERS = 6
-_KNOWN_BY_REPR = (
-    *(int, float, complex, str, bytes, bytearray, Enum),
-    *(date, time, timedelta, Decimal, Fraction, PurePath, UUID),
-)
+_KNOWN_BY_REPR = (Number, str, bytes, bytearray, Enum, date, time, timedelta, PurePath, UUID)
 
 
 class Sample(NamedTuple):

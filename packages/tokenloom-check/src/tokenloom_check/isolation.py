@@ -459,9 +459,8 @@ class _Search:
         if name == "labels" and not self.packed.label_arrays:
             raise _NotRunError("the batch has no `labels`")
         if name == "alone" and self.is_random and not self.spread:
-            raise _NotRunError(
-                "the model uses random numbers, which depend on the shape of the batch: call `model.eval()`"
-            )
+            reason = "the model uses random numbers, which depend on the shape of the batch: call `model.eval()`"
+            raise _NotRunError(reason)
         found, arrays = dict[int, Tensor](), self.packed.token_arrays + self.packed.label_arrays
         for document in [PADDING] if name == "tail" else self.probed:
             batch, is_own = self._probe(name, document), self.owner == document

@@ -153,11 +153,8 @@ def _mean_distance(total: int, pairs: int, chained: int, n: int) -> ShuffleMeasu
     apart = (everything - same - sharing) / (n * (n - 1) * (n - 2) * (n - 3))
     others = pairs * (pairs - 1) - 2 * chained
     variance = (pairs * square + 2 * chained * product + others * apart) / pairs**2 - mean**2
-    return ShuffleMeasure(
-        value=float(Fraction(total, pairs * n)),
-        expected=float(mean / n),
-        deviation=math.sqrt(max(0.0, float(variance / n**2))),
-    )
+    deviation = math.sqrt(max(0.0, float(variance / n**2)))
+    return ShuffleMeasure(value=float(Fraction(total, pairs * n)), expected=float(mean / n), deviation=deviation)
 
 
 def _scale(distances: Int64s, num_items: int) -> tuple[int, float]:
