@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from tokenloom.cli.options import Written, refuse
+from tokenloom.cli.options import Written, arguments_of, refuse
 from tokenloom.cli.output import Answer
 from tokenloom.cli.run_options import RunPath
 from tokenloom.errors import ConfigError
@@ -167,7 +167,6 @@ def run(options: Options) -> Answer:
     if not (np.diff(batch["position_ids"]) != 1).any():
         message = "the batch has no document boundaries within its samples"
         raise ConfigError(message, hint="set `inter_document_masking = true` in [samples] of run.toml")
-    report = check_isolation(
-        model, batch, call=call, checks=options.checks, max_documents=options.max_documents, raises=False
-    )
+    arguments = arguments_of(options, check_isolation, model=model, batch=batch, call=call)
+    report = check_isolation(**arguments, raises=False)
     return Answer(report.as_json(), str(report), status=0 if report.ok else 1)

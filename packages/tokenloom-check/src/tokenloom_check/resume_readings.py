@@ -330,16 +330,13 @@ class InProcess:
         """Does nothing."""
 
 
-Process: TypeAlias = subprocess.Popen[bytes] | int  # a child process, or the id of a fork of the server
-
-
 class _RankProcess(RankEvents):
     """A rank in its own process group, with its events in `path`.events and its output in `path`.log."""
 
-    def __init__(self, rank: int, path: str, process: Process) -> None:
+    def __init__(self, rank: int, path: str, process: subprocess.Popen[bytes] | int) -> None:
         super().__init__(rank)
         self._path = path
-        self._process = process
+        self._process = process  # a child process, or the id of a fork of the server
         self._offset = 0
         self._last_event_time = time.monotonic()
 
@@ -402,7 +399,7 @@ class Processes(ABC):
         self._files.cleanup()
 
     @abstractmethod
-    def _start(self, reading: Reading, rank: int, path: str, variables: dict[str, str]) -> Process:
+    def _start(self, reading: Reading, rank: int, path: str, variables: dict[str, str]) -> Any:
         """Starts a rank that writes its events to `path`.events and its output to `path`.log."""
 
     def run(self, reading: Reading) -> ReadingResult:

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
-from tokenloom.cli.options import JsonOption, Written, count, refuse_usage
+from tokenloom.cli.options import JsonOption, Written, arguments_of, count, refuse_usage
 from tokenloom.cli.output import Answer, say
 from tokenloom.errors import ConfigError, ConformanceError
 from tokenloom.setting_types import Count, Number
@@ -439,18 +439,18 @@ class ResumeCase:
 
     def problem(self) -> str:
         killed = f", killed after {'+'.join(map(str, self.kills))}" if self.kills else ""
-        head = f"{self.kind}, world size {':'.join(map(str, self.world_sizes))}{killed}:"
-        first = self.differences.first
-        if first is None:
-            detail = [f"    {line}" for line in (self.detail or "").splitlines()[-_MAX_DETAIL_LINES:]]
-            return "\n".join([head, _indented(self.error or ""), *detail])
-        counts = ", ".join(f"{count:,} {word}" for word, count in self.counts.items() if count)
-        expected = f", expected in batch {first.expected_batch}"
-        if first.kind in ("missing", "unknown"):
-            expected = f"{' of' if first.kind == 'missing' else ', not in'} the uninterrupted reading"
-        lines = [f"of {self.differences.num_samples:,} samples, {counts}", *([self.remark] if self.remark else [])]
-        lines.append(f"first {first.kind}: batch {first.batch}, rank {first.rank}{expected}")
-        return "\n".join([head, *map(_indented, lines), f"    {first.sample}"[:_WIDTH]])
+        lines, texts = [f"{self.kind}, world size {':'.join(map(str, self.world_sizes))}{killed}:"], [self.error or ""]
+        rest = (self.detail or "").splitlines()[-_MAX_DETAIL_LINES:]
+        if first := self.differences.first:
+            counts = ", ".join(f"{count:,} {word}" for word, count in self.counts.items() if count)
+            expected = f", expected in batch {first.expected_batch}"
+            if first.kind in ("missing", "unknown"):
+                expected = f"{' of' if first.kind == 'missing' else ', not in'} the uninterrupted reading"
+            texts = [f"of {self.differences.num_samples:,} samples, {counts}", self.remark or ""]
+            texts.append(f"first {first.kind}: batch {first.batch}, rank {first.rank}{expected}")
+            rest = [first.sample[: _WIDTH - 4]]
+        lines += [line for text in texts for line in textwrap.wrap(text, _WIDTH - 4, break_long_words=False)]
+        return "\n    ".join([*lines, *rest])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -493,10 +493,6 @@ class ResumeReport:
 
 def _row(kind: str, ranks: str, killed: str, *counts: str) -> str:
     return f"{kind:<15}{ranks:>8}{killed:>9}" + "".join(f"{count:>12}" for count in counts)
-
-
-def _indented(text: str) -> str:
-    return textwrap.fill(text, _WIDTH, initial_indent="    ", subsequent_indent="    ", break_long_words=False)
 
 
 def _world_sizes(text: str) -> tuple[tuple[int, int], ...]:
@@ -561,9 +557,7 @@ def run(options: Options) -> Answer:
         say(f"seed {settings.seed}")
     runner: Runner
     if is_function_name(options.loader):
-        runner = FactoryProcesses(
-            options.loader, state_of=options.state_of, samples=options.samples, timeout=options.timeout
-        )
+        runner = FactoryProcesses(options.loader, **arguments_of(options, FactoryProcesses))
     else:
         command = [sys.executable] if options.loader.endswith(".py") else []
         runner = Program([*command, os.path.abspath(options.loader), *options.arguments], timeout=options.timeout)
