@@ -410,12 +410,8 @@ class _Search:
         above = torch.where(table > limits, table, 0)
         case, index = divmod(int(above.argmax()), len(limits))
         probed, size = [*sizes][case], float(above[case, index])
-        found = IsolationCheck(
-            name=name,
-            probed=len(sizes),
-            largest=float(torch.where(table > limits, 0, table).max()),
-            limit=float(limits[: len(self.owner)][self.inside].min()),
-        )
+        largest, limit = torch.where(table > limits, 0, table).max(), limits[: len(self.owner)][self.inside].min()
+        found = IsolationCheck(name=name, probed=len(sizes), largest=float(largest), limit=float(limit))
         self.is_silent |= name == "gradient" and not size
         if not size:
             return found
