@@ -276,15 +276,6 @@ class ReadingResult:
     """What all ranks have read so far in one reading, and where it can continue.
 
     With `num_samples`, only the batches that all unfinished ranks have read, and no more than enough of them.
-
-    Attributes:
-        is_complete: the ranks have read enough, or ended.
-        batches: the global batches.
-        epoch_ends: number of batches before each end of an epoch, in rank 0.
-        ended: all ranks reached the end of their data.
-        left_out: columns without a row per sample.
-        checkpoints: batches before each checkpoint of a program.
-        point: where a restart continues; None if no state was taken and no checkpoint was written.
     """
 
     def __init__(self, ranks: Sequence[RankEvents], reading: Reading) -> None:
@@ -295,11 +286,12 @@ class ReadingResult:
         enough = float("inf") if reading.num_samples is None else reading.num_samples
         self.is_complete = all(rank.last for rank in ranks) or num_samples_of(batches) >= enough
         self.batches: Sequence[GlobalBatch] = enough_batches(batches, enough)
-        self.epoch_ends = ranks[0].epoch_ends
-        self.ended = all(rank.last == "end" for rank in ranks)
-        self.left_out: set[str] = set().union(*(rank.left_out for rank in ranks))
+        self.epoch_ends = ranks[0].epoch_ends  # number of batches before each end of an epoch, in rank 0
+        self.ended = all(rank.last == "end" for rank in ranks)  # all ranks reached the end of their data
+        self.left_out: set[str] = set().union(*(rank.left_out for rank in ranks))  # columns without a row per sample
+        # Number of batches before each checkpoint of a program.
         self.checkpoints = sorted({mark for rank in ranks for mark in rank.checkpoints})
-        self.point: Point | None = None
+        self.point: Point | None = None  # where a restart continues; None without a state or a checkpoint
         if all(rank.last == "state" for rank in ranks):
             self.point = replace(
                 reading.begin,
