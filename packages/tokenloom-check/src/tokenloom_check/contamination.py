@@ -94,10 +94,7 @@ class TokenBytes:
 class NgramIndex:
     """The n-grams of some texts; needs about 60 MB of memory per million n-grams. Thread-safe; not picklable.
 
-    Args:
-        texts: the texts.
-        length: words of an n-gram, at most 50.
-        least: a text with fewer than `length` words, but at least this many, is one n-gram.
+    An n-gram has `length` words, at most 50; a text with fewer words, but at least `least`, is one n-gram.
     """
 
     def __init__(self, texts: Utf8Texts, *, length: int, least: int) -> None:
@@ -375,7 +372,7 @@ def find_contamination(
         for blocks, hits in _search_parts(sources, search_part, folder=own):
             found.append(hits)
             _check_count(sum(map(len, found)), most=_MOST_HITS)
-            count = sum(int(block.span.lengths.sum()) for block in blocks)
+            count = sum(int(span.lengths.sum()) for *_, span in blocks)
             num_tokens += count
             advance(count)
     hits = np.concatenate(found)
@@ -399,19 +396,14 @@ def _check_count(count: int, *, most: int) -> None:
         raise ConfigError(message, hint="use longer n-grams (--words) or fewer benchmarks")
 
 
-class _Block(NamedTuple):
-    """Sequences of a pair; `source` is a source index, `first` the index of the pair's first document in the source."""
-
-    source: int
-    first: int
-    pair: IndexedDataset
-    span: Spans
+_Block = tuple[int, int, IndexedDataset, Spans]
+"""The index of a source, the index of a pair's first document in the source, the pair, and sequences of the pair."""
 
 
 def _parts(sources: Sources) -> Iterator[list[_Block]]:
     """Yields the parts of the data, each a list of blocks, in an order that depends only on the data."""
     blocks = (
-        _Block(number, first, pair, span)
+        (number, first, pair, span)
         for number, first, pair in _pairs_of(sources)
         for span in stretches(pair.sequence_lengths, overlap=_OVERLAP_TOKENS, at_once=_BLOCK_TOKENS)
     )
