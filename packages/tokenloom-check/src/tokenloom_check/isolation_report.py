@@ -138,7 +138,7 @@ class Options(RunPath):
         call: function that takes the model and a batch of tensors by name, and returns logits or losses per token.
         position: position in the run of the first sample of the batch.
         micro_batch_size: number of samples in the batch.
-        max_documents: number of documents to probe.
+        max_documents: maximum number of documents to probe.
         checks: names of checks to run (default all).
         json: print one JSON object: ok, model, num_documents, num_tokens, num_padding, source (of the boundaries),
             notes, and checks, a list of objects with name, result, words, probed, largest, limit and leak.
