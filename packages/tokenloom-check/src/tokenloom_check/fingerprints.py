@@ -56,8 +56,10 @@ class SampleCutter:
         """Returns the samples of a batch, in order; raises ConfigError if a value cannot be hashed."""
         if not isinstance(self._how, str):
             return [_sample(each, f"samples[{number}]") for number, each in enumerate(self._how(batch))]
-        if _is_list_of_samples(batch):
-            return [_sample(each, f"batch[{number}]") for number, each in enumerate(batch)]
+        if isinstance(batch, (list, tuple)):
+            counts = {_num_rows(item) for item in batch}
+            if not any(map(_is_array, batch)) or len(counts) > 1 or None in counts:
+                return [_sample(each, f"batch[{number}]") for number, each in enumerate(batch)]
         count = _num_rows(batch)
         if count is None:
             return [_sample(batch, "batch")]
@@ -103,13 +105,6 @@ def _words(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_words, value[:_MOST_NUMBERS]))}]"
     return repr(value[:_MOST_LETTERS] if isinstance(value, (str, bytes)) else value).replace("\n", " ")
-
-
-def _is_list_of_samples(batch: Any) -> bool:
-    if not isinstance(batch, (list, tuple)):
-        return False
-    counts = {_num_rows(item) for item in batch}
-    return not any(_is_array(item) for item in batch) or len(counts) > 1 or None in counts
 
 
 def _num_rows(value: Any) -> int | None:
