@@ -62,7 +62,7 @@ def test_losses_of_other_shapes_are_refused(tmp_path, positions, losses, found):
     with LossRecorder(tmp_path) as recorder, pytest.raises(ConfigError) as caught:
         recorder.append(positions, losses)
     count = np.asarray(positions).size
-    assert caught.value.message == f"`losses`: must be [{count}] or [{count}, num_documents], got {found}"
+    assert caught.value.message == f"`losses`: must be of shape [{count}] or [{count}, …], got {found}"
 
 
 def test_invalid_losses_folders_are_refused(tmp_path):

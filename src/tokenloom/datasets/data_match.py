@@ -4,7 +4,7 @@ If the manifest and the tokenizer both have a fingerprint, the fingerprints must
 contain the largest id of the data. The end-of-document ids must be equal in any case, if both are known.
 
 Data of the wrong kind cause an error, or a warning with `allow_data_mismatch`. T5 and BERT datasets expect sentences;
-documents cause only a warning there. Without a manifest, only images are recognized; in runs, also conversations.
+documents cause only a warning there. Without a manifest, only pairs with images are known; in runs, conversations too.
 """
 
 from __future__ import annotations

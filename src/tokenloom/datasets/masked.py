@@ -432,8 +432,8 @@ class T5MaskedWordPieceDataset(MaskedWordPieceDataset):
     int64[sequence_length_encoder]; text_dec, labels, loss_mask and dec_mask, int64[sequence_length_decoder]; and
     truncated (1 if the text was truncated).
 
-    Where the text contains the pad id, tokens, labels and masks are 0. In the padding after the text, tokens and masks
-    are 0, and labels are -1 (0 if the tokenizer has no pad id).
+    At slots with the pad id in the text, tokens, labels and masks are 0. In the padding after the text, tokens and
+    masks are 0, and labels are -1 (0 if the tokenizer has no pad id).
 
     Arguments and errors are those of `MaskedWordPieceDataset`. Reading a sample raises ConfigError if it has more
     masked runs than the tokenizer has sentinels, or does not fit the decoder.

@@ -71,7 +71,7 @@ class CataloguePart:
         if not all(0 <= count < _MOST_TOKEN_BYTES for count in counts):
             raise ConfigError(f"counts of {name}: must be in [0, 2**62), got {str(counts)[:100]}")
         if not can_be_path(self.prefix) or not -(2**63) <= (self.modified_ns or 0) < 2**63:
-            raise ConfigError(f"{name}: must be a path with an int64 `modified_ns`, got {str(self.modified_ns)[:100]}")
+            raise ConfigError(f"{name} must be a path, `modified_ns` an int64, got {str(self.modified_ns)[:100]}")
 
     @property
     def file(self) -> RecordedFile:

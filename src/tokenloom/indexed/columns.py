@@ -399,7 +399,7 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def write(self, sequence: int, rows: NDArray[Any], *, offset: int = 0) -> None:
-        """Writes one row per token of a sequence, starting at token `offset`: any[count] or any[count, width].
+        """Writes `rows`, any[count] or any[count, width]: one row per token of a sequence, from token `offset` on.
 
         Raises:
             ConfigError: the tokens are out of range, the rows have another shape, or a value does not fit the dtype.

@@ -27,9 +27,9 @@ def object_version(file: InputFile) -> ObjectVersion:
 
 
 class SliceStream:
-    """A stream of the decompressed text of a slice; begins one byte before a byte range, else at byte 0.
+    """A stream of the decompressed text of a slice; `read(size)` returns at most `size` bytes, and b"" at the end.
 
-    `read(size)` returns at most `size` bytes, and b"" at the end of the byte range or file.
+    Begins at byte 0 of the file or, if the slice is a byte range, one byte before the slice.
     """
 
     def __init__(self, slice_: InputSlice, *, max_window_bytes: int) -> None:

@@ -68,7 +68,7 @@ class LossRecorder(AbstractContextManager["LossRecorder"]):
         values = np.asarray(losses.detach().float().cpu() if hasattr(losses, "detach") else losses, dtype=np.float32)
         at = np.asarray(positions, dtype=np.int64)
         if at.ndim != 1 or values.ndim not in (1, 2) or len(values) != len(at):
-            raise ConfigError(f"`losses`: must be [{at.size}] or [{at.size}, num_documents], got {list(values.shape)}")
+            raise ConfigError(f"`losses`: must be of shape [{at.size}] or [{at.size}, …], got {list(values.shape)}")
         rows = values.reshape(len(at), -1)
         records = np.empty(rows.shape, dtype=_RECORD)
         records["position"] = at[:, np.newaxis]

@@ -152,7 +152,7 @@ class IndexCache:
         Args:
             specs: dtype and shape of each array.
             check: function of the arrays; returns a problem or None.
-            identity: returns the identity of the data as a dict, to compare with the record if the entry has one.
+            identity: function that returns the identity of the data as a dict; compared if one is recorded here.
 
         Raises:
             IndexCacheError: a file is missing, truncated or invalid.
@@ -235,7 +235,7 @@ class IndexCache:
 def _compare(path: str, recorded: Any, found: Mapping[str, Any], names: Iterable[str] | None = None) -> None:
     """Raises if recorded values differ from the values found; compares only the keys `names`, or all keys for None."""
     if not isinstance(recorded, dict):
-        raise IndexCacheError(f"`{path}` has no record of data and arrays", hint=_REMOVE)
+        raise IndexCacheError(f"`{path}` does not record its data and arrays", hint=_REMOVE)
     for name in sorted({*recorded, *found} if names is None else names):
         if recorded.get(name) != found.get(name):
             message = f"`{path}`: expected {name} {recorded.get(name)!r}, found {found.get(name)!r}"

@@ -96,7 +96,7 @@ class WindowEpochs(Epochs):
         """Returns the plan of `num_epochs` epochs; ConfigError if `num_samples` samples need fewer or more epochs."""
         before_final, per_epoch = self._num_windows(num_epochs - 1), self._num_windows(1)
         if num_epochs > 1 and num_samples is not None and not 0 <= num_samples - before_final <= per_epoch + 1:
-            raise ConfigError(f"{num_samples} samples do not end in epoch {num_epochs}; an epoch has {per_epoch}")
+            raise ConfigError(f"{num_samples} samples: the last is not in epoch {num_epochs}, at {per_epoch} per epoch")
         total = self._num_windows(num_epochs, keep_partial=self.keep_partial)
         return self._plan(num_epochs, num_samples, total, before_final, per_epoch)
 

@@ -54,8 +54,8 @@ class Group:
 class DefaultDynamicCPScheduler(BasePackingScheduler):
     """A scheduler that makes the same plans as `default_dynamic_cp` in Megatron's development branch.
 
-    It also accepts numbers of ranks that are not a power of two: all ranks share a sub-sample that needs more ranks
-    than the largest power of two.
+    The number of ranks need not be a power of two: if a sub-sample needs more ranks than the largest power of two
+    below that number, all ranks share it.
 
     Example:
         >>> plan = DefaultDynamicCPScheduler(8, cp_size=2, dp_size=2).plan([16, 8, 7, 1])

@@ -163,7 +163,7 @@ class ReferenceOrder:
         return samples, samples * (length / np.array(tokens, dtype=np.float64))
 
     def ledger(self, position: int, report: Report | None) -> RunLedger:
-        """Returns the ledger of the positions before `position` in one scan of the index; see `LedgerCount`."""
+        """Returns the ledger of the positions before `position`; scans the index once. See `LedgerCount`."""
         read: dict[int, list[Int64s]] = {}
         for _, numbers, found in self._located(0, position):
             for number in np.unique(numbers).tolist():

@@ -166,7 +166,7 @@ class Run(HasFacts):
 
     @property
     def identity(self) -> str:
-        """SHA-256 in hex of the order version, the seed and the data at position 0; amendments do not change it."""
+        """SHA-256 in hex of order version, seed and the first stage's initial data; amendments do not change it."""
         return run_identity(self.lock)
 
     @property

@@ -210,7 +210,7 @@ def _described(file: str, data: bytes, options: TokenizerOptions) -> TiktokenDes
     known = read_description(file, data)
     if options.pattern is None and known is None:
         hint = f"set `pattern` to one of {', '.join(PATTERNS)} or a regular expression, or write `{file}.json`"
-        raise TokenizerError(f"the rank file `{file}` needs a `pattern`", hint=hint)
+        raise TokenizerError(f"the tiktoken file `{file}` needs a `pattern`", hint=hint)
     given = {name: value for name, value in asdict(options).items() if value is not None}
     return replace(known or TiktokenDescription(pattern=""), **given)
 

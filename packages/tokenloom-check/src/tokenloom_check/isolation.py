@@ -445,7 +445,7 @@ class _Search:
             if not bool(sizes[document].isfinite().all()):
                 raise _NotRunError(f"the gradient of document {document} has NaN or infinity")
         if not any(bool(each.any()) for each in sizes.values()):
-            raise _NotRunError("the outputs of the model have no gradient at the embeddings of its tokens")
+            raise _NotRunError("no gradient flows from the outputs of the model to its token embeddings")
         return {document: each.masked_fill(self.owners == document, 0) for document, each in sizes.items()}
 
     def _changes(self, name: str) -> dict[int, Tensor]:

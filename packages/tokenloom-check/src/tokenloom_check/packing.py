@@ -102,7 +102,7 @@ def pack_report(
     schedulers: Sequence[str] = ("dp_balanced", "cost_balanced"),
     cost_model: CostModel | None = None,
 ) -> PackReport:
-    """Measures fill, padding and imbalance of a global batch, without packing and for each scheduler.
+    """Measures fill, padding and imbalance of a global batch: padded instead of packed, and packed by each scheduler.
 
     Lengths are rounded up to multiples of 2 * cp_size for context parallelism; the difference counts as padding.
 

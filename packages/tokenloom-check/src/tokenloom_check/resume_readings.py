@@ -149,8 +149,8 @@ def read_rank(factory: Factory, reading: Reading, rank: int) -> Iterator[tuple[s
     """Yields the events of one rank as they happen.
 
     Yields:
-        ("batch", (samples, columns without rows)); ("epoch", None) at the end of an epoch; and finally one of ("end",
-            None), no more data; ("state", pickled state in base64) or ("stopped", None), the limit was reached;
+        ("batch", (samples, columns without a row per sample)), or ("epoch", None) at the end of an epoch. The last is
+            ("end", None) if no data is left, ("state", pickled state in base64) or ("stopped", None) at the limit, or
             ("error", (message, further lines)).
     """
     try:

@@ -66,7 +66,7 @@ def build_retro(
     if unknown := set(tasks).difference(TASKS):
         raise ConfigError(f"unknown task {min(unknown)!r}", hint=f"choose from {', '.join(TASKS)}")
     if "query-neighbors" in tasks and not any(settings.sizes):
-        raise ConfigError("the task query-neighbors needs a number of train, valid or test samples")
+        raise ConfigError("the task query-neighbors needs the number of samples of train, valid or test")
     folder = RetroProject(project)
     chunks = as_chunk_maker(tokenizer, embedder, chunk_length=settings.chunk_length)
     # Report errors of samples before hours of work on chunks and index.

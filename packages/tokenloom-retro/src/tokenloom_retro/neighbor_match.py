@@ -1,8 +1,8 @@
 """Checks that a neighbor folder belongs to the training samples.
 
-The name of a folder is the split and a hash of its samples, such as `train_` and an MD5. The hash depends on the paths
-of the data, so in a moved project it is computed for the path recorded in `config.json`. If the hashes differ, as for
-projects of Megatron, the settings recorded in `config.json` are compared instead.
+The name of a folder is the split and a hash of its samples, such as `train_` and an MD5. The check computes this hash
+again; in a moved project, for the path recorded in `config.json`, as the hash depends on paths. If it differs from the
+name, as for projects of Megatron, the settings recorded in `config.json` are compared instead.
 """
 
 from __future__ import annotations

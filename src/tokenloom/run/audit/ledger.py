@@ -1,7 +1,7 @@
 """The ledger of a run: what became of its tokens before a position, and what filled its samples. Counts must balance.
 
-Numbers of passes, walks and remaining tokens come from the plan of a run that ends at the position. The use of slots is
-computed, or counted from the data if loss depends on tokens.
+Numbers of passes, walks and remaining tokens come from the plan of the run, as if it ended at the position. The use of
+slots is computed; if the loss mask depends on token ids, it is counted by reading the data.
 """
 
 from __future__ import annotations

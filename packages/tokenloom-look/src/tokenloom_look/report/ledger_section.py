@@ -23,7 +23,7 @@ _NOT_COUNTED = (
 
 
 def ledger_section(target: Target, _options: ReportOptions) -> Section | None:
-    """Returns the ledger of a run; None with Megatron's order. Counts tokens with loss if few slots must be read."""
+    """Returns the ledger of a run; None with Megatron's order. Counts tokens with loss only if few slots are read."""
     if target.run is None or target.run.lock.is_megatron:
         return None
     run, horizon = target.run, horizon_of(target.run)

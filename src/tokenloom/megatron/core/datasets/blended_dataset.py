@@ -49,7 +49,7 @@ class BlendedDataset(blended.BlendedDataset, torch.utils.data.Dataset[Any]):  # 
         return index if name == "dataset_index" else sample_index
 
     def _assign(self, arrays: dict[str, Any]) -> None:
-        """Replaces the index arrays that `arrays` contains by name; other index arrays stay."""
+        """Replaces the index arrays whose names are in `arrays`; other index arrays stay."""
         index, sample_index = self._all_located()
         self.order = self._given_order(**{"dataset_index": index, "dataset_sample_index": sample_index, **arrays})
 
