@@ -371,8 +371,8 @@ class MockVarlenLowLevelDataset(MockGPTLowLevelDataset):
     ) -> Int64s:
         if type != "lognormal" or not 0 < min_seq_len <= max_seq_len or not mean_seq_len > 0 or lognormal_sigma < 0:
             raise ConfigError(
-                "mock data: must have type='lognormal', 0 < min_seq_len <= max_seq_len, mean_seq_len > 0 and lognormal_sigma "
-                f">= 0, got {type!r}, {min_seq_len!r}, {max_seq_len!r}, {mean_seq_len!r} and {lognormal_sigma!r}"
+                "mock data: must have type='lognormal', 0 < min_seq_len <= max_seq_len, mean_seq_len > 0 and "
+                f"lognormal_sigma >= 0, got {type}, {min_seq_len}, {max_seq_len}, {mean_seq_len} and {lognormal_sigma}"
             )
         # The same generator and draws as the reference.
         random = np.random.RandomState(self.seed)

@@ -156,7 +156,7 @@ def run_job(
         if not is_remote(plan.prefix):  # fail before the work starts if the output folder is not writable
             make_folder_of(prefix := plan.outputs[0].prefix)
             with storage_errors("create", bin_path(prefix)):
-                TemporaryFile(dir=os.path.dirname(prefix) or ".").close()  # has no name that a kill would leave behind
+                TemporaryFile(dir=os.path.dirname(prefix) or ".").close()  # on most filesystems, a kill leaves nothing
         if restart or not _is_finished(plan):
             _require_own_outputs(plan, overwrite=overwrite)
             if restart:
