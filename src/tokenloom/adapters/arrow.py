@@ -44,7 +44,8 @@ _NOT_EXPORTED = ("attention_mask",)  # sequence length squared; follows from pos
 class DocumentRows:
     """The documents of a pair as Arrow rows, see `document_batches`. Thread-safe."""
 
-    unit, tokens_column = "documents", "tokens"
+    unit: str = "documents"
+    tokens_column: str = "tokens"
 
     def __init__(self, prefix: str | os.PathLike[str], *, tokenizer: Any = None) -> None:
         self._arrow = require("pyarrow", extra=_EXTRA)
@@ -132,7 +133,8 @@ class DocumentRows:
 class SampleRows:
     """The samples of a dataset, blend or run as Arrow rows, see `sample_batches`."""
 
-    unit, tokens_column = "samples", "input_ids"
+    unit: str = "samples"
+    tokens_column: str = "input_ids"
 
     def __init__(self, dataset: Any, *, num_samples: int | None = None) -> None:
         self._arrow = require("pyarrow", extra=_EXTRA)

@@ -143,7 +143,7 @@ class TerminalReporter(LineReporter):
 
     def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(self._show, say, clock=clock)
-        self.seconds_between_looks = 0.2
+        self.seconds_between_looks: float = 0.2
         self._stream = stream
         self._shown: Task | None = None
         self._line: Live | None = None

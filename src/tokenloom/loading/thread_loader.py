@@ -238,7 +238,8 @@ class ThreadLoader:
         self.tensors, self.pin_memory = checked_tensors(tensors, pin_memory=pin_memory)
         warn_of_resonance(dataset, sampler)
         self.dataset = dataset
-        self.sampler = self.batch_sampler = sampler
+        self.sampler: Any = sampler
+        self.batch_sampler: Any = sampler
         self.num_threads: int = checked_integer("num_threads", num_threads, at_least=1)
         for name, value in (("read_ahead", read_ahead), ("reuse_after", reuse_after)):
             if value is not None:
@@ -265,7 +266,7 @@ class ThreadLoader:
         return self.read.total
 
     def __len__(self) -> int:
-        return len(self.sampler)  # type: ignore[arg-type]
+        return len(self.sampler)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yields the batches, from the first one or from a loaded state on; only one iteration may run at a time."""

@@ -159,7 +159,7 @@ class Tsv(Csv):
     """Tab-separated fields, one record per row."""
 
     title = "TSV"
-    suffixes = (".tsv", ".tab")
+    suffixes: tuple[str, ...] = (".tsv", ".tab")
     delimiter = "\t"
 
 

@@ -123,7 +123,7 @@ class JsonLines(LineFormat):
 
     title = "JSON lines"
     suffixes: tuple[str, ...] = (".jsonl", ".ndjson", ".json")
-    block = JsonLineBlock
+    block: type[LineBlock] = JsonLineBlock
 
 
 JSONL = JsonLines()

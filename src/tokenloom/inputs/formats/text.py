@@ -52,7 +52,7 @@ class TextLines(_Text, LineFormat):
     """Plain text with a document per line."""
 
     title = "lines of text"
-    block = TextLineBlock
+    block: type[LineBlock] = TextLineBlock
 
 
 TEXT_LINES = TextLines()
