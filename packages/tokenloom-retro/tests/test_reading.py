@@ -226,23 +226,25 @@ def test_replaced_data_and_an_incomplete_database_are_errors(project):
 FOUR_BOOKS = [[1, 2, 3, 4, 5, EOD], [6, 7, EOD], [EOD], [20, 21, 22, 23, 24, 25, 26, 27, 28, EOD]]
 
 
-def make(folder, *, prefixes=("books",), num_samples=4, queried=None, neighbors=None):
-    """Returns samples of two chunks, with two neighbors of three in each file of neighbors."""
+def make(
+    folder, *, prefixes=("books",), num_samples=4, queried=None, neighbors=None, block_size=3, taken=2, retrieved=2
+):
+    """Returns samples of two chunks, with `taken` of three neighbors, in files of `block_size` chunks."""
     project = write_project(folder / "project", dict.fromkeys(prefixes, FOUR_BOOKS))
     samples, _ = split_datasets(project, list(prefixes), [num_samples, 0, 0])["train"]
     queried = len(samples) if queried is None else queried
     database = RetroProject(project).database("train", chunk_length=CHUNK_LENGTH, eod_token_id=EOD)
     if neighbors is None:
         neighbors = np.random.default_rng(3).integers(-1, len(database), size=(2 * queried, 3))
-    query = write_neighbors(folder / "query", np.asarray(neighbors, dtype=np.int64), block_size=3)
+    query = write_neighbors(folder / "query", np.asarray(neighbors, dtype=np.int64), block_size=block_size)
     return RetroDataset(
         num_queried_samples=queried,
-        block_size=3,
+        block_size=block_size,
         db_dataset=database,
         chunk_dataset=GPTChunkDataset(samples, 2 * CHUNK_LENGTH, CHUNK_LENGTH),
-        neighbor_path_map=BlockPathMap.from_dir(query, 3),
-        num_neighbors=2,
-        num_retrieved_chunks=2,
+        neighbor_path_map=BlockPathMap.from_dir(query, block_size),
+        num_neighbors=taken,
+        num_retrieved_chunks=retrieved,
     )
 
 
@@ -261,6 +263,23 @@ def test_neighbors_include_the_following_chunk(tmp_path):
     assert list(first) == ["text", "neighbor_chunks", "neighbor_tokens"]
     assert [array.dtype for array in first.values()] == [np.int64] * 3
     assert first["text"].tolist() == dataset.sample_dataset[0]["text"].tolist()
+
+
+@pytest.mark.parametrize(("retrieved", "taken", "block_size"), [(1, 3, 1), (2, 1, 3), (3, 3, 100)])
+def test_samples_match_the_slow_reference(tmp_path, rng, retrieved, taken, block_size):
+    chunks = [[1, 2, 3, 4], [5, 9, 9, 9], [6, 7, 9, 9], [20, 21, 22, 23], [24, 25, 26, 27], [28, 9, 9, 9]]
+    document = [0, 0, 1, 3, 3, 3]
+    neighbors = rng.integers(-1, 6, size=(8, 3))
+    dataset = make(tmp_path, neighbors=neighbors, block_size=block_size, taken=taken, retrieved=retrieved)
+    assert len(dataset) == 4
+    for number, chunk, neighbor, after in np.ndindex(4, 2, taken, retrieved):
+        nearest = int(neighbors[2 * number + chunk, neighbor])
+        wanted = nearest + after
+        is_there = nearest >= 0 and wanted < 6 and document[wanted] == document[nearest]
+        sample, place = dataset[number], slice(after * CHUNK_LENGTH, (after + 1) * CHUNK_LENGTH)
+        assert sample["neighbor_chunks"][chunk, neighbor, after] == (wanted if is_there else -1)
+        expected = chunks[wanted] if is_there else [EOD] * CHUNK_LENGTH
+        assert sample["neighbor_tokens"][chunk, neighbor, place].tolist() == expected
 
 
 @pytest.mark.parametrize("prefixes", [pytest.param(["books"], marks=pytest.mark.slow), ["books", "more", "again"]])
