@@ -387,6 +387,8 @@ def test_passages_are_shown_side_by_side(tmp_path):
 def test_wrong_files_are_errors(tmp_path):
     assert made(contamination_section, TARGET) is None
     path = tmp_path / "found.json"
+    with pytest.raises(InputError, match=r"`.*found\.json`: cannot read it: No such file"):
+        made(contamination_section, TARGET, contamination=str(path))
     path.write_text('{"benchmarks": []}\n[1]\n')
     with pytest.raises(InputError, match=r"`.*found\.json`: cannot read it: "):
         made(contamination_section, TARGET, contamination=str(path))
