@@ -251,6 +251,7 @@ class RankEvents:
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self.batches: list[list[Sample]] = []
+        self.num_samples = [0]  # number of samples before each batch, and before the next one
         self.epoch_ends: list[int] = []
         self.left_out: set[str] = set()
         self.checkpoints: list[int] = []
@@ -262,6 +263,7 @@ class RankEvents:
             raise RankFailedError(f"rank {self.rank} {value[0]}", hint=value[1])
         if kind == "batch":
             self.batches.append([Sample(*each) for each in value[0]])
+            self.num_samples.append(self.num_samples[-1] + len(value[0]))
             self.left_out |= set(value[1])
         elif kind == "epoch":
             self.epoch_ends.append(len(self.batches))
@@ -270,6 +272,15 @@ class RankEvents:
         else:
             self.last = kind
             self.state = value
+
+
+def has_enough(ranks: Sequence[RankEvents], reading: Reading) -> bool:
+    """Returns whether all ranks have ended, or read `num_samples` in the batches that no unfinished rank lacks."""
+    if all(rank.last for rank in ranks):
+        return True
+    count = min(len(rank.batches) for rank in ranks if rank.last != "end")
+    read = sum(rank.num_samples[min(count, len(rank.batches))] for rank in ranks)
+    return reading.num_samples is not None and read >= reading.num_samples
 
 
 class ReadingResult:
@@ -284,7 +295,6 @@ class ReadingResult:
             count = min((len(rank.batches) for rank in ranks if rank.last != "end"), default=most)
         batches = [[rank.batches[k] if k < len(rank.batches) else [] for rank in ranks] for k in range(count)]
         enough = float("inf") if reading.num_samples is None else reading.num_samples
-        self.is_complete = all(rank.last for rank in ranks) or num_samples_of(batches) >= enough
         self.batches: Sequence[GlobalBatch] = enough_batches(batches, enough)
         self.epoch_ends = ranks[0].epoch_ends  # number of batches before each end of an epoch, in rank 0
         self.ended = all(rank.last == "end" for rank in ranks)  # all ranks reached the end of their data
@@ -311,12 +321,12 @@ class InProcess:
     def run(self, reading: Reading) -> ReadingResult:
         ranks = [RankEvents(rank) for rank in range(reading.world_size)]
         readers = [read_rank(self._factory, reading, rank) for rank in range(reading.world_size)]
-        while not (result := ReadingResult(ranks, reading)).is_complete:
+        while not has_enough(ranks, reading):
             for rank, reader in zip(ranks, readers, strict=True):
                 count = len(rank.batches)
                 while not rank.last and len(rank.batches) == count:
                     rank.add(*next(reader))
-        return result
+        return ReadingResult(ranks, reading)
 
     def close(self) -> None:
         """Does nothing."""
@@ -407,7 +417,7 @@ class Processes(ABC):
                 path = os.path.join(folder, f"rank{rank}")
                 variables = dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank)) | common
                 ranks.append(_RankProcess(rank, path, self._start(reading, rank, path, variables)))
-            while not (result := ReadingResult(ranks, reading)).is_complete:
+            while not has_enough(ranks, reading):
                 for each in ranks:
                     each.poll(self._timeout)
                 time.sleep(_POLL_SECONDS)
@@ -417,7 +427,7 @@ class Processes(ABC):
             deadline = time.monotonic() + _END_SECONDS
             while any(each.end() is None for each in ranks) and time.monotonic() < deadline:
                 time.sleep(_POLL_SECONDS)
-        return result
+        return ReadingResult(ranks, reading)
 
 
 def _start(
