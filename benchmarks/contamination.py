@@ -21,7 +21,8 @@ from common import print_rows
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from tokenloom import IndexedDatasetBuilder, load_tokenizer
-from tokenloom_check.contamination import find_contamination, read_benchmarks, words_of
+from tokenloom.kernels.ngrams import words_of
+from tokenloom_check.contamination import find_contamination, read_benchmarks
 
 WORDS_OF_ITEM = 40
 GRAMS_OF_ITEM = WORDS_OF_ITEM - 12

@@ -11,7 +11,9 @@ from tests.reference import index_rows
 from tests.reference import sample_digest as twin
 
 from tokenloom._native import DigestSums, check_rows, first_fall
-from tokenloom.kernels.arrays import crc32, digest_tokens, insert_items
+from tokenloom.kernels.storage import crc32
+from tokenloom.loading.sample_digests import digest_tokens
+from tokenloom.preprocess.blocks import insert_items
 
 
 def test_values_come_before_their_places():

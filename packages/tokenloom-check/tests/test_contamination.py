@@ -20,10 +20,11 @@ from tokenloom import IndexedDataset, IndexedDatasetBuilder, cli, load_tokenizer
 from tokenloom.errors import ConfigError
 from tokenloom.indexed import add_column, open_column, read_columns
 from tokenloom.inputs.utf8_texts import utf8_texts
+from tokenloom.kernels.ngrams import BytesTable, NgramIndex, words_of
 from tokenloom.run.locking import lock_run
 from tokenloom.run.run import Run
 from tokenloom_check import contamination
-from tokenloom_check.contamination import TokenBytes, find_contamination, read_benchmarks, words_of
+from tokenloom_check.contamination import find_contamination, read_benchmarks
 
 PASSAGE = (
     "When Zoë's café re-opened, twelve naïve customers waited outside; "
@@ -234,7 +235,8 @@ def naive_grams(text: str, size: int, least: int) -> list[tuple[str, ...]]:
 
 
 def ngram_index(texts, length=50, least=1):
-    return contamination.NgramIndex(utf8_texts(texts), length=length, least=least)
+    encoded = utf8_texts(texts)
+    return NgramIndex(encoded.content, encoded.offsets, length=length, least=least)
 
 
 def numbers_of(texts):
@@ -292,7 +294,7 @@ def test_results_match_naive_sets_of_words(items, documents, size, least, cut, t
 
 
 TOKENS = [*map(chr, range(128)), "a b ", "a long token of text"]
-TOKEN_TABLE = TokenBytes([b"\xff" if letter == "|" else letter.encode() for letter in TOKENS])
+TOKEN_TABLE = BytesTable([b"\xff" if letter == "|" else letter.encode() for letter in TOKENS])
 
 
 def tokens_of(document):

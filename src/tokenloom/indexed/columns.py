@@ -24,8 +24,7 @@ from tokenloom.indexed import layout
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import Header, check_choice, column_path, columns_path, damaged, idx_path
 from tokenloom.indexed.manifests import FileChecksum, check_start, foreign, index_start_crc32, read_if_exists, start_of
-from tokenloom.kernels.arrays import crc32
-from tokenloom.kernels.storage import Watch
+from tokenloom.kernels.storage import Watch, crc32
 from tokenloom.numbers import check_count
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import PendingFile, storage_errors, write_at

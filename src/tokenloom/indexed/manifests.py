@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import AccessDeniedError, ConfigError, DatasetFormatError, MissingObjectError
 from tokenloom.indexed import layout
 from tokenloom.indexed.layout import HEADER_BYTES, DType, Header, parse_header
-from tokenloom.kernels.arrays import crc32
+from tokenloom.kernels.storage import crc32
 from tokenloom.numbers import check_count
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import publish_bytes, storage_errors

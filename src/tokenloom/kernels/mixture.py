@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import _native
-from tokenloom.kernels.arrays import Int64s
 from tokenloom.kernels.permutation import Key
 
 Int32s = NDArray[np.int32]
+Int64s = NDArray[np.int64]
 
 LARGEST_SUM = 2**60  # maximum sum of the weights of a mixture
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import _native
-from tokenloom.kernels.arrays import Int64s
 
+Int64s = NDArray[np.int64]
 _SAMPLES_PER_THREAD = 1 << 19
 _WARM_UP = 1 << 15  # steps after which a thread has exact counts; fewer than 4096 are nearly always enough
 

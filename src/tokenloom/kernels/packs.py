@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import _native
-from tokenloom.kernels.arrays import Int64s
 
+Int64s = NDArray[np.int64]
 ANY_NUMBER: int = np.iinfo(np.int64).max
 
 

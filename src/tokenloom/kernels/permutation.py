@@ -6,9 +6,11 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenloom import _native
-from tokenloom.kernels.arrays import Int64s
+
+Int64s = NDArray[np.int64]
 
 
 class Key(NamedTuple):

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import _native
-from tokenloom.kernels.arrays import Int64s
 from tokenloom.kernels.storage import Watch
 
+Int64s = NDArray[np.int64]
 BLOCK_LISTS = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices")
 """Names of the arrays of partial and full blocks, as in `BlockMask.from_kv_blocks`."""
 

@@ -1,4 +1,4 @@
-"""Kernels that map one file, or several files into one view, and detect changes to mapped files."""
+"""Kernels that map one file, or several files into one view, detect changes to mapped files, and compute checksums."""
 
 from __future__ import annotations
 
@@ -11,10 +11,15 @@ from numpy.typing import NDArray
 
 from tokenloom import _native
 from tokenloom.errors import ChangedFileError
-from tokenloom.kernels.arrays import Int64s
 
+Int64s = NDArray[np.int64]
 NUM_FACTS = 5  # metadata of a file: device, inode, size in bytes, mtime_ns, ctime_ns
 Facts = tuple[int, int, int, int, int]
+
+
+def crc32(data: bytes | memoryview | NDArray[Any], before: int = 0) -> int:
+    """Returns `zlib.crc32(data, before)` of contiguous data, several times faster through carry-less multiplication."""
+    return _native.crc32(np.frombuffer(data, dtype=np.uint8), before)
 
 
 def map_file(path: str) -> tuple[NDArray[np.uint8], Facts]:

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from tokenloom import _native
 from tokenloom._native import PackWalkReader, SourceDocuments, WalkReader
-from tokenloom.kernels.arrays import Int64s
 from tokenloom.kernels.packs import ANY_NUMBER
 from tokenloom.kernels.permutation import Key, Purpose, derive
 
+Int64s = NDArray[np.int64]
 NOT_KNOWN = -1  # number of tokens of a pair whose samples are packs; the number of packs is checked instead
 WINDOW_BITS = 40  # a sample number is `walk << WINDOW_BITS | window`
 

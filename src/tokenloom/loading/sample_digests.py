@@ -18,12 +18,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom._native import DigestSums
+from tokenloom import _native
 from tokenloom.datasets.protocols import KnowsLengths, Positions
 from tokenloom.datasets.shortcuts import batch_of, makes_batches, sample_of
 from tokenloom.distributed.building import do_together
 from tokenloom.errors import ConfigError
-from tokenloom.kernels.arrays import digest_tokens
 from tokenloom.loading.read_ahead import Batch, announce_ahead
 from tokenloom.numbers import checked_integer, quoted
 from tokenloom.progress import task
@@ -75,7 +74,7 @@ class ReadingDigest:
             raise ConfigError(f"`tokens`: must be integers [{len(positions)} samples, length], got {tokens!r}")
         if any(position is not None and int(position) < 0 for position in positions):
             raise ConfigError(f"`positions`: must be 0 or more, got {list(positions)!r}")
-        sums = DigestSums()
+        sums = _native.DigestSums()
         sums.add(positions, digests)
         total = self + total_of(sums)
         self.low, self.high, self.num_samples = total.low, total.high, total.num_samples
@@ -148,6 +147,15 @@ def name_of_run(identity: str) -> str:
     return re.sub(r"[:\s]", "_", identity[:_RUN_CHARACTERS]) or "_"
 
 
+def digest_tokens(tokens: NDArray[Any]) -> NDArray[np.uint64]:
+    """Returns a digest, uint64[num_samples, 2], of each row of `tokens`, integers[num_samples, length] of any dtype."""
+    if tokens.dtype not in (np.int64, np.int32):  # also converts other byte orders
+        tokens = tokens.astype(np.int64)
+    out = np.empty((len(tokens), 2), dtype=np.uint64)
+    _native.digest_rows(np.ascontiguousarray(tokens), out)
+    return out
+
+
 def digests_of(tokens: Any) -> NDArray[np.uint64] | None:
     """Returns the hash of each sample's tokens, uint64[num_samples, 2]; None unless all tokens are integers."""
     if isinstance(tokens, (list, tuple)) and not all(isinstance(each, int) for each in tokens):
@@ -167,7 +175,7 @@ def digests_of_batch(batch: Any, count: int) -> NDArray[np.uint64] | None:
     return found if found is not None and len(found) == count else None
 
 
-def total_of(sums: DigestSums) -> ReadingDigest:
+def total_of(sums: _native.DigestSums) -> ReadingDigest:
     return ReadingDigest(low=sums.low, high=sums.high, num_samples=sums.num_samples)
 
 
@@ -179,7 +187,7 @@ def digest_of_positions(dataset: Any, positions: Sequence[int], *, num_threads: 
 
 def digest_batches(
     dataset: Any, batches: Iterable[Batch], *, num_threads: int = 1, total: int | None = None
-) -> DigestSums:
+) -> _native.DigestSums:
     """Reads batches in threads, a few batches ahead; returns their digests.
 
     Skips positions that are None. `total` is the number of samples for the progress display.
@@ -188,7 +196,7 @@ def digest_batches(
     upcoming = announce_ahead(dataset, ([each for each in batch if each is not None] for batch in batches))
     executor = ThreadPoolExecutor(max_workers=num_threads, thread_name_prefix="tokenloom-replay")
     pending: deque[tuple[Batch, Future[NDArray[np.uint64]]]] = deque()
-    sums = DigestSums()
+    sums = _native.DigestSums()
     try:
         with task("replay", unit="samples", total=total) as advance:
             while True:

@@ -31,8 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import AccessDeniedError, ConfigError, IndexCacheError, StorageError
-from tokenloom.kernels.arrays import crc32
-from tokenloom.kernels.storage import Watch
+from tokenloom.kernels.storage import Watch, crc32
 from tokenloom.setting_types import check_local_folder
 from tokenloom.storage.addresses import is_remote, parse_address
 from tokenloom.storage.atomic import PendingFile, storage_errors

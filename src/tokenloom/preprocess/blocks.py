@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom import _native
 from tokenloom.errors import ConfigError, InputError, RefusedTextError
 from tokenloom.indexed.writing.outputs import REJECTED_SUFFIX
 from tokenloom.inputs.records import (
@@ -33,7 +34,6 @@ from tokenloom.inputs.records import (
     records_of,
 )
 from tokenloom.inputs.utf8_texts import joined_texts
-from tokenloom.kernels.arrays import insert_items
 from tokenloom.optional import require
 from tokenloom.preprocess.selection import DocumentHashes, hash_documents
 from tokenloom.tokenizers.engines import EngineChoice, EnginePool
@@ -143,6 +143,14 @@ class DocumentTokens:
         # Where two documents meet, the `eod` of the first is inserted before the `bos` of the second.
         values = np.tile(np.array([number for number in ids if number is not None], dtype=tokens.dtype), len(first))
         return insert_items(tokens, places[:, is_added].ravel(), values), lengths, int(doubled.sum())
+
+
+def insert_items(items: NDArray[Any], places: NDArray[np.int64], values: NDArray[Any]) -> NDArray[Any]:
+    """Returns `np.insert(items, places, values)` for `places` in ascending order, without a mask of all items."""
+    out = np.empty(len(items) + len(values), dtype=items.dtype)
+    bytes_of = [np.ascontiguousarray(array).view(np.uint8) for array in (items, values)]
+    _native.insert_items(bytes_of[0], items.itemsize, np.ascontiguousarray(places), bytes_of[1], out.view(np.uint8))
+    return out
 
 
 @dataclass(frozen=True, slots=True)

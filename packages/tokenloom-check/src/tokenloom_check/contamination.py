@@ -1,10 +1,7 @@
 """`tokenloom contamination`: finds benchmark passages in tokenized data, and the first step of a run that reads them.
 
-Every n-gram of words is searched in the decoded tokens. A word is a run of letters, digits and marks after Unicode's
-NFKC and case folding. Apostrophes and invisible code points are dropped; every other code point ends a word. In scripts
-without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) each code point is a word, so n-grams are of characters.
-Words are compared after their hashes match, so there are no false matches. A passage never spans two documents or a
-special token.
+Every n-gram of words (see `tokenloom.kernels.ngrams`) is searched in the decoded tokens. A passage never spans two
+documents or a special token.
 """
 
 from __future__ import annotations
@@ -14,13 +11,12 @@ import hashlib
 import json
 import os
 import time
-import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from functools import cache, lru_cache, partial
+from functools import partial
 from io import BytesIO
 from itertools import accumulate, islice
 from typing import Annotated, Any, NamedTuple
@@ -28,7 +24,6 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom import _native
 from tokenloom.cli.options import JsonOption, Position, Written, refuse_usage
 from tokenloom.cli.output import Answer, say, table
 from tokenloom.cli.run_options import NO_STEPS, BatchSizes
@@ -42,9 +37,9 @@ from tokenloom.inputs import ReadLimits
 from tokenloom.inputs.find import find_inputs, whole_file
 from tokenloom.inputs.record_format import open_slice
 from tokenloom.inputs.records import parse_block
-from tokenloom.inputs.utf8_texts import Utf8Texts, utf8_texts
+from tokenloom.inputs.utf8_texts import utf8_texts
 from tokenloom.inspect.texts import Spans, stretches
-from tokenloom.kernels.arrays import Int64s
+from tokenloom.kernels.ngrams import BytesTable, Int64s, NgramIndex
 from tokenloom.loading.from_data import tokenizer_of_data
 from tokenloom.machine import usable_processors
 from tokenloom.optional import require
@@ -60,17 +55,6 @@ from tokenloom.tokenizers.plain import ByteTokenizer
 from tokenloom.tokenizers.text_tokenizer import decoded
 from tokenloom.tokenizers.tiktoken_ranks import TiktokenTokenizer
 
-_BETWEEN, _DROPPED, _LETTER, _MARK, _ALONE, _FOLDED, _CAREFUL = range(7)  # `CodePointKind` of `native/ngrams.hpp`
-
-_APOSTROPHES = frozenset("'\u2018\u2019\u02bc")
-_WITHOUT_SPACES = (
-    *((0x0E00, 0x0F00), (0x1000, 0x10A0), (0x1780, 0x1800)),  # Thai and Lao; Burmese; Khmer
-    *((0x3005, 0x3008), (0x3040, 0x3130), (0x31A0, 0x31C0), (0x31F0, 0x3200)),  # kana and bopomofo
-    *((0x3400, 0x4DC0), (0x4E00, 0xA000), (0xF900, 0xFB00), (0x20000, 0x323B0)),  # ideographs
-)
-# Hangul vowels and finals, which merge with the previous letter by a rule, not by a table.
-_JAMO = (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))
-_UNASSIGNED = ("Cn", "Co", "Cs")  # and private or surrogates: they end a word
 _PASSAGE_END = b"\xff"
 _ALL_BYTES = [bytes([value]) for value in range(256)]
 _OVERLAP_TOKENS = 1 << 16  # between two parts of a long document; a longer passage across a cut is missed
@@ -78,122 +62,8 @@ _BLOCK_TOKENS = 1 << 21
 _BLOCKS_PER_PART = 64
 _POLL_SECONDS = 1.0
 _MOST_HITS = 10_000_000
-_COPIED_BYTES = 16  # the kernel copies 16 bytes at a time
 _BLOCK_BYTES = 1 << 20
 _LIMITS = ReadLimits(max_record_bytes=1 << 28)
-
-
-class TokenBytes:
-    """The bytes of each token of a vocabulary, by token id."""
-
-    def __init__(self, tokens: list[bytes]) -> None:
-        self.offsets: Int64s = np.cumsum([0, *map(len, tokens)], dtype=np.int64)
-        self.content: NDArray[np.uint8] = np.frombuffer(b"".join(tokens) + bytes(_COPIED_BYTES), dtype=np.uint8)
-
-
-class NgramIndex:
-    """The n-grams of some texts; needs about 60 MB of memory per million n-grams. Thread-safe; not picklable.
-
-    An n-gram has `length` words, at most 50; a text with fewer words, but at least `least`, is one n-gram.
-    """
-
-    def __init__(self, texts: Utf8Texts, *, length: int, least: int) -> None:
-        kinds, points, offsets, content = _folding()
-        self._native = _native.NgramIndex(kinds, points, offsets, content, length, least)
-        words: dict[bytes, bytes] = {}
-        while unknown := self._native.build(texts.content, texts.offsets, [*words], [*words.values()]):
-            words = {stretch: _normalise_stretch(stretch) for stretch in unknown}
-        self.num_grams: int
-        self.word_offsets: Int64s  # int64[num_texts + 1], the first word of each text, and the end
-        self.gram_offsets: Int64s  # int64[num_texts + 1], the first n-gram of each text, and the end
-        self.grams: NDArray[np.uint32]  # uint32[total], below num_grams; equal n-grams have equal numbers
-        self.num_grams, self.word_offsets, ranges, self.gram_offsets, self.grams = self._native.numbering()
-        self.word_ranges: NDArray[np.uint32] = ranges.reshape(-1, 2)  # [num_words, 2], bytes [start, stop) in the text
-
-    def search(
-        self, tokens: NDArray[np.uint32], ends: Int64s, table: TokenBytes, *, cut: tuple[bool, bool] = (False, False)
-    ) -> Int64s:
-        """Finds all n-grams in documents: int64[num_hits, 5], sorted by document and word.
-
-        Columns: document, index of the n-gram's last word in the document, first token, token after the last, n-gram
-        index. `tokens` are the concatenated documents; `ends`, int64[num_documents], are the document ends. `cut`: the
-        start of the first document is missing, and the end of the last one, so that a word at the cut is ignored.
-        Raises IndexError for a token that is not in `table`.
-        """
-        found, wanted, words = [np.empty((0, 5), dtype=np.int64)], np.arange(len(ends)), dict[bytes, bytes]()
-        given = (tokens, ends, *cut)
-        while len(wanted):
-            known = (table.content, table.offsets, [*words], [*words.values()])
-            hits, wanted, unknown = self._native.search(*given, wanted, *known)
-            found.append(hits.reshape(-1, 5))
-            words = {stretch: _normalise_stretch(stretch) for stretch in unknown}
-        return np.concatenate(found)
-
-
-def words_of(text: str) -> list[str]:
-    r"""Splits a text into words, normalised as they are compared.
-
-    Example:
-        >>> words_of("Don’t PANIC:\\n“Ｆｕｌｌ-width”, 中文.")
-        ['dont', 'panic', 'full', 'width', '中', '文']
-    """
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    shown = "".join(letter for letter in folded if _kind_of(letter) != _DROPPED)
-    spaced = ""
-    for letter in unicodedata.normalize("NFKC", shown):
-        kind = _kind_of(letter)
-        if kind == _ALONE:
-            spaced += f" {letter} "
-        elif kind == _BETWEEN:
-            spaced += " "
-        elif kind == _LETTER or spaced[-1:].strip():  # a word cannot start with a mark
-            spaced += letter
-    return spaced.split()
-
-
-def _kind_of(letter: str) -> int:
-    category = unicodedata.category(letter)
-    if letter in _APOSTROPHES or category == "Cf":
-        return _DROPPED
-    is_mark = category[0] == "M"
-    if not (is_mark or letter.isalnum()):
-        return _BETWEEN
-    if any(start <= ord(letter) < stop for start, stop in _WITHOUT_SPACES):
-        return _ALONE
-    return _MARK if is_mark else _LETTER
-
-
-@lru_cache(maxsize=1 << 16)
-def _normalise_stretch(stretch: bytes) -> bytes:
-    return " ".join(words_of(stretch.decode(errors="replace"))).encode()
-
-
-@cache
-def _folding() -> tuple[NDArray[np.uint8], NDArray[np.uint32], Int64s, NDArray[np.uint8]]:
-    """Returns the `CodePointKind` of each code point and the replacements of folded ones; takes 0.4 s, then cached.
-
-    Returns:
-        kinds, uint8[0x110001], the last one for invalid UTF-8; points, uint32[num_folded], ascending; offsets,
-        int64[num_folded + 1], the start of each replacement in the content; content, uint8, the replacements in UTF-8.
-    """
-    kinds = np.full(0x110001, _BETWEEN, dtype=np.uint8)
-    letters = [letter for letter in map(chr, range(0x80, 0x110000)) if unicodedata.category(letter) not in _UNASSIGNED]
-    pairs = [unicodedata.decomposition(letter).split() for letter in letters]
-    merging = {chr(int(pair[1], 16)) for pair in pairs if len(pair) == 2 and pair[0][0] != "<"} | set(map(chr, _JAMO))
-    folded: dict[int, str] = {}
-    for letter in letters:
-        before = unicodedata.normalize("NFKC", letter)
-        text = unicodedata.normalize("NFKC", before.casefold())
-        found = {_kind_of(each) for each in text}
-        if any(each in merging or unicodedata.combining(each) for each in before + text):
-            kinds[ord(letter)] = _CAREFUL
-        elif text == letter or found in ({_BETWEEN}, {_DROPPED}):
-            kinds[ord(letter)] = found.pop()
-        else:
-            kinds[ord(letter)] = _FOLDED
-            folded[ord(letter)] = text
-    replacements = utf8_texts(list(folded.values()))
-    return kinds, np.array(list(folded), dtype=np.uint32), replacements.offsets, replacements.content
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -237,7 +107,7 @@ def read_benchmarks(
     if empty := [file.path for number, file in enumerate(inputs) if number not in set(files)]:
         raise ConfigError(f"`{empty[0]}` has no items")
     whole = utf8_texts(texts)
-    index = NgramIndex(whole, length=words, least=least_words)
+    index = NgramIndex(whole.content, whole.offsets, length=words, least=least_words)
     return Benchmarks(
         names=tuple(file.path for file in inputs),
         files=np.array(files, dtype=np.int32),
@@ -249,7 +119,7 @@ def read_benchmarks(
     )
 
 
-def token_bytes(tokenizer: TextTokenizer) -> TokenBytes | None:
+def token_bytes(tokenizer: TextTokenizer) -> BytesTable | None:
     """Returns the bytes of each token, `_PASSAGE_END` if special; None if texts are not the joined bytes of tokens."""
     table = [_PASSAGE_END] * tokenizer.vocab_size
     if isinstance(tokenizer, ByteTokenizer):
@@ -272,7 +142,7 @@ def token_bytes(tokenizer: TextTokenizer) -> TokenBytes | None:
         return None
     for number in _special_ids(tokenizer):
         table[number] = _PASSAGE_END
-    return TokenBytes(table)
+    return BytesTable(table)
 
 
 def _special_ids(tokenizer: TextTokenizer) -> list[int]:
@@ -469,7 +339,7 @@ def _key(benchmarks: Benchmarks, sources: Sources, tokenizer: TextTokenizer) -> 
     return hashlib.sha256(json.dumps([list(map(len, sources.values())), *facts]).encode()).hexdigest()[:32]
 
 
-def _search(index: NgramIndex, table: TokenBytes | None, tokenizer: TextTokenizer, block: _Block) -> Int64s:
+def _search(index: NgramIndex, table: BytesTable | None, tokenizer: TextTokenizer, block: _Block) -> Int64s:
     """Returns int64[num_hits, 6], indices of source, document, last word, first token, end token and n-gram."""
     source, first, pair, span = block
     tokens = span.tokens_of(pair)
@@ -490,7 +360,7 @@ def _search(index: NgramIndex, table: TokenBytes | None, tokenizer: TextTokenize
     return found
 
 
-_BYTES = TokenBytes(_ALL_BYTES)
+_BYTES = BytesTable(_ALL_BYTES)
 
 
 def _search_decoded(

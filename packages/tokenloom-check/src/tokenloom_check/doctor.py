@@ -23,7 +23,7 @@ from typing import Annotated
 from tokenloom.cli.options import JsonOption, Written
 from tokenloom.cli.output import Answer
 from tokenloom.errors import MissingObjectError, TokenloomError
-from tokenloom.kernels.arrays import crc32
+from tokenloom.kernels.storage import crc32
 from tokenloom.rendering.words import counted, printable, size
 from tokenloom.storage.addresses import is_remote, make_client, parse_address
 from tokenloom.storage.settings import ObjectStorageSettings
