@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch.utils.data import default_collate
 
 from tokenloom.errors import ConfigError
-from tokenloom_check.fingerprints import SampleCutter, fingerprint
+from tokenloom_check.resume_readings import SampleCutter, fingerprint
 
 
 def prints(batch, how="auto"):

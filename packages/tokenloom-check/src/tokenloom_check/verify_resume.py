@@ -23,8 +23,8 @@ from tokenloom.cli.options import JsonOption, Written, arguments_of, count, refu
 from tokenloom.cli.output import Answer, say
 from tokenloom.errors import ConfigError, ConformanceError
 from tokenloom.setting_types import Count, Number
-from tokenloom_check.fingerprints import CutSamples
 from tokenloom_check.resume_readings import (
+    CutSamples,
     Factory,
     FactoryProcesses,
     GlobalBatch,
@@ -529,8 +529,7 @@ class Options(JsonOption):
         state_of: function that takes a loader and its number of batches and returns the state (default:
             loader.state_dict()).
         timeout: maximum seconds between two batches of a rank.
-        json: print one JSON object: name, ok, seed, num_batches, order, epochs, left_out, and cases, a list of objects;
-            or only name, ok, seed and error if the loader fails without a kill.
+        json: print one JSON object: name, ok, seed, num_batches, order, epochs, left_out, and cases, a list of objects.
     """
 
     loader: Annotated[str, Written(metavar="LOADER", is_positional=True)]
@@ -561,11 +560,5 @@ def run(options: Options) -> Answer:
     else:
         command = [sys.executable] if options.loader.endswith(".py") else []
         runner = Program([*command, os.path.abspath(options.loader), *options.arguments], timeout=options.timeout)
-    try:
-        report = verify_resume(runner, options.loader, settings)
-    except ConformanceError as error:
-        if not options.json:
-            raise
-        failed = {"name": options.loader, "ok": False, "seed": settings.seed, "error": str(error)}
-        return Answer(failed, "", status=1)
+    report = verify_resume(runner, options.loader, settings)
     return Answer(report.as_json(), str(report), status=0 if report.ok else 1)
