@@ -1,7 +1,7 @@
-"""`tokenloom contamination`: finds benchmark passages in tokenized data, and the first step of a run that reads them.
+"""`tokenloom contamination`: finds passages of benchmarks in tokenized data, and the first step of a run to read one.
 
-Every n-gram of words (see `tokenloom.kernels.ngrams`) is searched in the decoded tokens. A passage never spans two
-documents or a special token.
+Every n-gram of words (see `tokenloom.kernels.ngrams`) is searched in the decoded tokens. A passage never contains a
+special token, and never continues in the next document.
 """
 
 from __future__ import annotations
@@ -68,21 +68,21 @@ _LIMITS = ReadLimits(max_record_bytes=1 << 28)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Benchmarks:
-    """The items of benchmark files, one per record. Fields of an item are searched separately."""
+    """The items of benchmark files, an item per record. The fields of an item are searched separately."""
 
-    names: tuple[str, ...]  # path of each file
+    names: tuple[str, ...]  # paths of the files
     files: NDArray[np.int32]  # int32[num_items], the file index of each item
     records: Int64s  # int64[num_items], the line or row of each item, from 1
     texts: Sequence[str]  # the fields of all items
-    items: Int64s  # int64[num_texts], the item index of each text
+    items: Int64s  # int64[num_texts], the index of the item of each text
     index: NgramIndex  # the n-grams of `texts`
-    num_grams: Int64s  # int64[num_items], the number of n-grams of each item; 0 if it is too short
+    num_grams: Int64s  # int64[num_items], the number of n-grams of each item; 0 for an item that is too short
 
 
 def read_benchmarks(
     paths: Sequence[str], *, fields: Sequence[str] = ("text",), words: int = 13, least_words: int = 5
 ) -> Benchmarks:
-    """Reads benchmark files of any format of `preprocess`, and indexes n-grams of `words` words in the given fields.
+    """Reads benchmark files, in any format of `preprocess`, and indexes the n-grams of `words` words in some fields.
 
     A field with fewer than `words` words is searched as a whole if it has at least `least_words` words, else not at
     all. In text files each line is an item.
@@ -120,7 +120,7 @@ def read_benchmarks(
 
 
 def token_bytes(tokenizer: TextTokenizer) -> BytesTable | None:
-    """Returns the bytes of each token, `_PASSAGE_END` if special; None if texts are not the joined bytes of tokens."""
+    """Returns the bytes of each token, `_PASSAGE_END` for special ones; None if these do not join to the text."""
     table = [_PASSAGE_END] * tokenizer.vocab_size
     if isinstance(tokenizer, ByteTokenizer):
         table[:256] = _ALL_BYTES
@@ -165,8 +165,8 @@ Sources = Mapping[str, tuple[str, ...]]
 class Passages(NamedTuple):
     """Passages found in documents: arrays int64[count], sorted by item, source, document and start.
 
-    A passage consists of tokens [start, stop) of a document that match `num_grams` consecutive n-grams of an item. The
-    first of these has the index `first_grams` among the n-grams of all texts. Document indices count within the source.
+    A passage is the tokens [start, stop) of a document in which `num_grams` consecutive n-grams of an item were found.
+    The first of them is number `first_grams` of the n-grams of all texts. Document indices count within the source.
     """
 
     items: Int64s
@@ -178,7 +178,7 @@ class Passages(NamedTuple):
     num_grams: Int64s
 
     def longest(self) -> Int64s:
-        """Returns the indices of the longest passage of each (item, document): int64[count], sorted like passages."""
+        """Returns the index of the longest passage of each (item, document), int64[count], in the order of passages."""
         order = np.argsort(-self.num_grams, kind="stable")
         keys = np.stack([self.items, self.sources, self.documents])[:, order]
         longest: Int64s = order[np.unique(keys, axis=1, return_index=True)[1]]
@@ -187,7 +187,7 @@ class Passages(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Contamination:
-    """The result of a search: which n-grams of benchmark items are in the data, and where."""
+    """The result of a search: the n-grams of benchmark items that are in the data, and their places."""
 
     benchmarks: Benchmarks  # the arguments of the search
     sources: Sources
@@ -197,7 +197,7 @@ class Contamination:
     num_tokens: int  # number of tokens searched
 
     def passage(self, number: int) -> dict[str, Any]:
-        """Returns the passage with index `number` as JSON values, with the matching texts of item and document."""
+        """Returns the passage with index `number` as JSON values, with its text in the item and in the document."""
         index = self.benchmarks.index
         _, source, document, start, stop, first, count = (int(column[number]) for column in self.passages)
         text = int(np.searchsorted(index.gram_offsets, first, side="right")) - 1
@@ -226,10 +226,10 @@ def find_contamination(
     num_threads: int = 1,
     folder: str | None = None,
 ) -> Contamination:
-    """Searches all tokens for the n-grams of benchmarks. Passages across two sequences are not found.
+    """Searches all tokens for the n-grams of benchmarks. A passage that continues in another sequence is not found.
 
-    `folder` stores the hits of each part of the data, so that a killed search resumes. All processes that pass the same
-    folder share the search; each returns the same result once all parts are done.
+    The hits of each part of the data are saved in `folder`, so that a killed search resumes there. All processes that
+    pass the same folder share the search; each returns the whole result, once all parts are searched.
     """
     search = partial(_search, benchmarks.index, token_bytes(tokenizer), tokenizer)
     own = None if folder is None else os.path.join(folder, _key(benchmarks, sources, tokenizer))
@@ -293,9 +293,9 @@ def _pairs_of(sources: Sources) -> Iterator[tuple[int, int, IndexedDataset]]:
 def _search_parts(
     sources: Sources, search: Callable[[list[_Block]], Int64s], *, folder: str | None
 ) -> Iterator[tuple[list[_Block], Int64s]]:
-    """Yields each part with its hits; processes that share a folder divide the parts among themselves.
+    """Yields each part of the data with its hits; processes with the same folder divide the search of the parts.
 
-    A process locks byte N of the lock file while it searches part N. The lock ends when the process dies.
+    A process locks byte n of the lock file while it searches part n. The lock ends when the process dies.
     """
     if folder is None:
         yield from ((blocks, search(blocks)) for blocks in _parts(sources))
@@ -304,7 +304,7 @@ def _search_parts(
     done: set[int] = set()
     with open(os.path.join(folder, "lock"), "ab") as claims:
         while True:
-            num_others = 0  # parts that other processes search
+            num_others = 0  # parts that other processes are searching
             for number, blocks in enumerate(_parts(sources)):
                 path = os.path.join(folder, f"{number}.npy")
                 if number in done:
@@ -340,7 +340,7 @@ def _key(benchmarks: Benchmarks, sources: Sources, tokenizer: TextTokenizer) -> 
 
 
 def _search(index: NgramIndex, table: BytesTable | None, tokenizer: TextTokenizer, block: _Block) -> Int64s:
-    """Returns int64[num_hits, 6], indices of source, document, last word, first token, end token and n-gram."""
+    """Returns int64[num_hits, 6]: source, document, last word, first token, token after the last, and n-gram."""
     source, first, pair, span = block
     tokens = span.tokens_of(pair)
     ends = np.cumsum(span.lengths)
@@ -366,7 +366,7 @@ _BYTES = BytesTable(_ALL_BYTES)
 def _search_decoded(
     index: NgramIndex, rows: Sequence[NDArray[Any]], tokenizer: TextTokenizer, cut: tuple[bool, bool]
 ) -> Int64s:
-    """Searches documents decoded in Python; decodes prefixes again to find the tokens of a hit."""
+    """Decodes documents in Python and searches the texts; finds the tokens of a hit by bisection."""
     special = _special_ids(tokenizer)
 
     def text_of(ids: NDArray[Any]) -> bytes:
@@ -408,13 +408,13 @@ def _passages(hits: Int64s, grams: NDArray[np.uint32], texts: Int64s, items: Int
     begins = np.flatnonzero(np.concatenate([[True], ~joins])[: len(hit)])
     ends = np.append(begins[1:], len(hit))[: len(begins)] - 1
     columns = [items[texts[place[begins]]], *hits[hit[begins]][:, [0, 1, 3]].T, hits[hit[ends], 4]]
-    # Overlapping parts of a document find the same passage twice.
+    # Blocks of a long document overlap, so a passage may be found twice.
     rows = np.unique(np.stack([*columns, place[begins], ends - begins + 1], axis=1), axis=0)
     return Passages(*rows.T)
 
 
 def passages_read(passages: Passages, spans: SpanTable) -> tuple[Int64s, Int64s]:
-    """Returns the samples that read a passage, as passage indices and positions: int64[count] each.
+    """Returns all pairs of a passage and a sample that reads it: passage indices and positions, int64[count] each.
 
     Denied spans are ignored.
     """
@@ -427,7 +427,7 @@ def passages_read(passages: Passages, spans: SpanTable) -> tuple[Int64s, Int64s]
 
 
 def check_no_other_weights(sources: Sources) -> None:
-    """Raises ConfigError if an existing column `loss_weight` does not have one weight per label, as masks need."""
+    """Raises ConfigError if a pair already has a column `loss_weight` whose rows are not one weight per label."""
     for *_, pair in _pairs_of(sources):
         there = read_columns(pair).get(LOSS_WEIGHT)
         if there is not None and (there.kind, there.of, len(there.shape)) != ("token", "label", 1):
@@ -437,10 +437,10 @@ def check_no_other_weights(sources: Sources) -> None:
 
 
 def write_masks(found: Contamination) -> int:
-    """Sets the loss weight of all passages to 0 in a column `loss_weight` of each pair; returns the number of masked
-    tokens.
+    """Sets the loss weights of passages to 0, in the column `loss_weight` of each pair.
 
-    Existing weights of other tokens are kept. Processes that share a search write each pair once.
+    Returns the number of masked tokens. Other tokens keep their weights. If processes share the search, one of them
+    writes the column of a pair.
     """
     passages, num_masked = found.passages, 0
     made_by = f"tokenloom contamination {_key(found.benchmarks, found.sources, found.tokenizer)}"
@@ -464,7 +464,7 @@ def write_masks(found: Contamination) -> int:
 
 
 def _masked(pair: IndexedDataset, starts: Int64s, stops: Int64s) -> Iterator[NDArray[Any]]:
-    """Yields the weights of all tokens in blocks: 0 within the ranges, which ascend."""
+    """Yields blocks of the weights of all tokens: 0 in the ranges [start, stop), which ascend, else as before."""
     column = open_column(pair, LOSS_WEIGHT)
     for first in range(0, pair.num_tokens, _BLOCK_TOKENS):
         last = min(first + _BLOCK_TOKENS, pair.num_tokens)
@@ -483,7 +483,7 @@ _COLUMNS = {
     **dict.fromkeys(("document", "start", "length", "num_consecutive"), "int64"),
     "coverage": "float64",
 }
-"""The columns of `--output` and their Arrow types."""
+"""The columns of `--output`: Arrow type by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -588,7 +588,7 @@ def run(options: Options) -> Answer:
 
 
 class _Rows:
-    """The results as JSON values: rows of benchmarks, sources and items, with the positions that read them."""
+    """The results as rows of JSON values, by benchmark, source and item, with the positions that read them."""
 
     def __init__(self, found: Contamination, opened: Run | None, options: Options, stop: int | None) -> None:
         self.found, self.options, self.stop, self.is_run = found, options, stop, opened is not None
@@ -645,7 +645,7 @@ class _Rows:
             yield {"source": name, "items": counts[0], "documents": counts[1]}
 
     def items(self) -> Iterator[dict[str, Any]]:
-        """Yields items, most coverage first, each with its longest passage in each document, longest first."""
+        """Yields items, highest coverage first, with `passages`: the longest one of each document, longest first."""
         benchmarks, passages = self.found.benchmarks, self.found.passages
         for item in self.found_items.tolist():
             row = {
@@ -693,7 +693,7 @@ def _place(row: dict[str, Any]) -> str:
 
 
 def _lines_of_run(row: dict[str, Any], until: str) -> Iterator[str]:
-    """Yields what a run reads of a benchmark."""
+    """Yields lines about the part of a benchmark that a run reads."""
     name = name_of(os.path.basename(row["benchmark"]), width=30)
     if row["too_short"] == row["items"]:
         yield f"{name}: not searched, all items are too short"
@@ -707,7 +707,7 @@ def _lines_of_run(row: dict[str, Any], until: str) -> Iterator[str]:
 
 
 def _lines_of_item(item: dict[str, Any]) -> Iterator[str]:
-    """Yields the coverage of an item, and its text beside the longest passage."""
+    """Yields lines with the coverage of an item, and its longest passage as text of the item and of the document."""
     passages = item["passages"]
     found = f"{item['coverage']:.0%} of {counted(item['num_ngrams'], 'n-gram')}, {counted(len(passages), 'document')}"
     yield f"\n{name_of(os.path.basename(item['benchmark']), width=30)}:{item['record']}  {found}"

@@ -1,7 +1,7 @@
-"""Checks that the documents packed into one batch do not depend on each other in a model.
+"""Checks that documents packed into one batch do not depend on each other in a model.
 
-A probe is a variant of the given batch, with the tokens whose outputs must stay equal. `_Search` runs the model on each
-probe, compares differences of outputs with a measured limit, and finds the module where a difference begins.
+A probe is the batch with a change that must not affect some of the outputs. `_Search` runs the model on each probe,
+compares how much these outputs differ with a measured limit, and finds the module where a difference begins.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tokenloom.errors import ConfigError, ConformanceError
 from tokenloom.numbers import checked_integer
 from tokenloom_check.isolation_report import PADDING, QUESTIONS, IsolationCheck, IsolationLeak, IsolationReport
 
-_NUM_ROUNDED, _MARGIN = 4, 4.0  # runs with perturbed rounding; a leak is above `_MARGIN` times their largest effect
+_NUM_ROUNDED, _MARGIN = 4, 4.0  # number of runs with perturbed rounding; a leak exceeds `_MARGIN` times their effect
 _TOKENS = ("tokens", "input_ids")
 _GIVE = "pass `documents=`: the document index of each token, -1 for padding"
 _LOOKUPS = {"embedding", "__getitem__", "index_select"}
@@ -56,17 +56,17 @@ def check_isolation(
         (['leak', 'leak', 'leak', 'not run', 'not run'], 1)
 
     Args:
-        model: a module or a function, called in its current mode. Only modules are named in the report.
+        model: a module, called in its current mode, or a function. The report names the submodule only for a module.
         batch: tensors or arrays by name: `tokens` or `input_ids`, and the other inputs of the model. They are moved to
             the device of the model.
-        call: calls the model with a batch and returns logits or losses per token: a tensor, or tensors in a mapping or
-            tuple. By default the model gets the arrays that its parameters name, or else the batch.
+        call: a function that takes the model and a batch, and returns logits or losses per token: a tensor, or tensors
+            in a mapping or tuple. By default the model gets the arrays that its parameters name, or else the batch.
         documents: the document index of each token, -1 for padding, in the shape of the tokens; or a mapping from array
             names to such arrays, for encoder-decoder batches. By default taken from `document_ids`, `cu_seqlens` or
             `position_ids`.
         checks: names of the checks to run, "gradient", "change", "alone", "tail", "labels"; see `QUESTIONS`.
         max_documents: maximum number of documents to probe, spread evenly over the batch.
-        raises: raise if a leak is found.
+        raises: raise ConformanceError if a leak is found.
 
     Raises:
         ConformanceError: a document depends on another one or on padding. The message names both and the module.
@@ -131,7 +131,7 @@ class _PackedBatch:
         return _rows(ids).long()
 
     def changed(self, names: list[str], document: int) -> Batch:
-        """Returns the batch with other tokens or labels in one document or in the padding, in the named arrays."""
+        """Returns the batch with other values in one document or the padding, in the arrays called `names`."""
         # A token that starts or ends every document is neither replaced nor inserted: models may find boundaries by it.
         values = torch.cat([self.batch[name].flatten() for name in self.token_arrays]).long()
         rows, pieces = _rows(self.batch[self.tokens]), self.pieces[self.tokens].values()
@@ -177,9 +177,9 @@ class _PackedBatch:
         return found
 
     def cut(self, value: Tensor, document: int, name: str | None = None) -> Tensor | None:
-        """Slices one document out of an array of the batch (`name`), along its row and all axes as long as a row.
+        """Returns one document of an array of the batch called `name`: its row, sliced along all axes as long as a row.
 
-        An input or output of a module (no name) is sliced along the first such axis; None if there is none.
+        Without a name, `value` is an input or output of a module, sliced along the first such axis; None without one.
         """
         found = None
         for array in [name] if name in self.pieces else self.pieces:
@@ -197,7 +197,7 @@ class _PackedBatch:
         return value if name else found
 
     def crossing_label(self) -> tuple[int, int, int] | None:
-        """Returns (document, other document, flat index) of the first label that is a token of another document."""
+        """Returns (document, other document, flat index) for the first label taken from another document, else None."""
         tokens, owner, pieces = _rows(self.batch[self.tokens]), self.owners[self.tokens], self.pieces[self.tokens]
         mask = self.batch.get("loss_mask")
         has_loss = mask.reshape(tokens.shape) > 0 if _is_tensor(mask) and mask.numel() == tokens.numel() else owner >= 0
@@ -219,7 +219,7 @@ class _PackedBatch:
 
 
 def _owner_of(tensors: Batch, tokens: Tensor) -> tuple[Tensor, str]:
-    """Returns the document of each token, int64[rows, positions], and the name of the array it was taken from."""
+    """Returns the document of each token, int64[rows, positions], and the name of the array that told it."""
     rows, source = _rows(tokens), "position_ids"
     alike = {name: value.reshape(rows.shape) for name, value in tensors.items() if value.numel() == rows.numel()}
     is_padding = torch.zeros_like(rows, dtype=torch.bool)
@@ -249,7 +249,7 @@ def _owner_of(tensors: Batch, tokens: Tensor) -> tuple[Tensor, str]:
 
 
 def _pieces(owner: Tensor, name: str) -> dict[int, tuple[int, int, int]]:
-    """Returns the row, the first position and the last plus one of each document."""
+    """Returns, by document, its row, its first position, and the position after its last."""
     length, found = owner.shape[1], dict[int, tuple[int, int, int]]()
     starts = pad(owner.diff() != 0, (1, 0), value=True).flatten().nonzero().flatten().tolist()
     for start, end in itertools.pairwise([*starts, owner.numel()]):
@@ -262,7 +262,7 @@ def _pieces(owner: Tensor, name: str) -> dict[int, tuple[int, int, int]]:
 
 
 class _Calls(TorchFunctionMode):  # type: ignore[misc]  # torch has no types
-    """Replaces the floating-point results of the torch functions with the given names."""
+    """While active, passes floating-point results of the torch functions called `names` through `replaced`."""
 
     def __init__(self, names: set[str], replaced: Callable[[Tensor, list[Any]], Tensor]) -> None:
         super().__init__()
@@ -276,7 +276,7 @@ class _Calls(TorchFunctionMode):  # type: ignore[misc]  # torch has no types
 
 
 def _start_gradients(packed: _PackedBatch, found: list[tuple[str, Tensor]]) -> _Calls:
-    """Starts the autograd graph at the token embeddings, even in frozen models; appends the embeddings to `found`."""
+    """Makes the autograd graph begin at the token embeddings, even of frozen models, and appends them to `found`."""
 
     def begun(value: Tensor, given: list[Any]) -> Tensor:
         indices = [each.flatten() for each in given if _is_tensor(each) and not each.is_floating_point()]
@@ -291,7 +291,7 @@ def _start_gradients(packed: _PackedBatch, found: list[tuple[str, Tensor]]) -> _
 
 
 def _perturb_rounding(seed: int) -> _Calls:
-    """Perturbs results of products, norms and softmax randomly by up to one unit in the last place."""
+    """Perturbs the results of matrix products, norms and softmax at random, by up to one unit in the last place."""
     seeds = itertools.count(1000 * seed)
 
     def moved(value: Tensor, _given: list[Any]) -> Tensor:
@@ -308,7 +308,7 @@ def _eager() -> contextlib.AbstractContextManager[Any]:
 
 
 def _call_by_name(model: Any, batch: Batch) -> Callable[[Any, Batch], Any]:
-    """Returns a function that passes a batch to the model: by parameter names, or as one mapping."""
+    """Returns a function that calls the model with a batch: with the arrays its parameters name, or one mapping."""
     inner = getattr(model, "_orig_mod", model)
     signature = inspect.signature(inner.forward if isinstance(inner, torch.nn.Module) else inner)
     named = [name for name in signature.parameters if name in batch]
@@ -322,7 +322,7 @@ def _call_by_name(model: Any, batch: Batch) -> Callable[[Any, Batch], Any]:
 
 
 class _NotRunError(Exception):
-    """The reason why a check cannot be run."""
+    """Raised if a check cannot be run; the message is the reason."""
 
 
 class _Search:
@@ -370,7 +370,7 @@ class _Search:
         self.notes = [note for note, holds in notes.items() if holds]
 
     def run(self, batch: Batch, *, seed: int | None = 1234, has_grads: bool = False) -> tuple[Tensor, list[str]]:
-        """Returns the outputs per token, float[num_tokens, n], and the names of outputs that are not per token."""
+        """Runs the model; returns its outputs per token, float[num_tokens, n], and the names of its other outputs."""
         tokens = batch[self.packed.tokens]
         devices = [tokens.device] if tokens.is_cuda else []
         with torch.set_grad_enabled(has_grads), torch.random.fork_rng(devices=devices, enabled=seed is not None):
@@ -428,7 +428,7 @@ class _Search:
         return self.packed.changed(self.packed.label_arrays if name == "labels" else self.packed.token_arrays, document)
 
     def _gradients(self) -> dict[int, Tensor]:
-        """Returns, by probed document, gradient norms of its loss at all tokens: float[num_tokens]; 0 at its own."""
+        """Returns, by probed document, the gradient norm of its loss at each token, float[num_tokens], 0 at its own."""
         begins: list[tuple[str, Tensor]] = []
         with _eager(), _start_gradients(self.packed, begins):
             found, _ = self.run(self.packed.batch, has_grads=True)
@@ -449,7 +449,7 @@ class _Search:
         return {document: each.masked_fill(self.owners == document, 0) for document, each in sizes.items()}
 
     def _changes(self, name: str) -> dict[int, Tensor]:
-        """Returns, by probe, how much the outputs that must not change differ: float64[num_tokens]."""
+        """Returns, by probed document, how much each output differs that must not: float64[num_tokens]."""
         if name == "tail" and not bool((self.owner == PADDING).any()):
             raise _NotRunError("the batch has no padding")
         if name == "labels" and not self.packed.label_arrays:
@@ -483,7 +483,7 @@ class _Search:
         )
 
     def _with_module(self, leak: IsolationLeak, values: Batch) -> IsolationLeak:
-        """Returns the leak with the first module whose outputs for the leaking document differ if run on `values`."""
+        """Adds to a leak the first module whose outputs for its document differ between the batch and `values`."""
         is_alone = leak.other is None
         before = self._events(self.packed.batch, leak.document)
         roundings = range(7, 11) if is_alone else (None, None)  # two runs are too few for the tokens of one document
@@ -502,7 +502,7 @@ class _Search:
     def _events(
         self, batch: Batch, document: int | None, *, rounded: int | None = None
     ) -> list[tuple[tuple[str, str | None], list[Tensor | None]]]:
-        """Runs a batch; returns ((running module, module it calls or None), tensors) for all modules, as executed."""
+        """Runs a batch; returns ((module, the module that it calls or None), tensors) in the order of execution."""
         found, stack = [], [""]
 
         def keep(owner: str, before: str | None, value: Any) -> None:
@@ -528,15 +528,15 @@ class _Search:
 
 
 def _differences(one: Tensor, two: Tensor) -> Tensor:
-    """Returns float64[...], the largest difference along the last axis; infinity if only one value is NaN."""
+    """Returns the largest difference along the last axis, float64[...]; infinity if only one of two values is NaN."""
     is_same = (one == two) | (one.isnan() & two.isnan())
     found = torch.where(is_same, 0.0, (one.double() - two.double()).abs()).nan_to_num(nan=torch.inf)
     return found.amax(dim=-1) if found.ndim else found
 
 
 def _limits(rounded: list[Tensor], inside: Any = slice(None)) -> Tensor:
-    """Returns float64[n], the largest difference per token that rounding explains, from those of several runs."""
-    # About the same at all tokens, except where rounding changes a discrete choice of the model.
+    """Returns the largest difference that rounding explains, float64[n], by token; `rounded` has measured ones."""
+    # The effect is about the same at all tokens, except where rounding changes a discrete choice of the model.
     most = torch.stack(rounded).amax(dim=0)
     return _MARGIN * most.clamp(min=2 * float(most[inside].median()))
 

@@ -1,4 +1,4 @@
-"""`tokenloom check-isolation`, and the report of `check_isolation`: as text, and as plain values for JSON."""
+"""`tokenloom check-isolation`, and the report of `check_isolation` as text and JSON values."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ class IsolationLeak:
 
     document: int  # the document that depends on something else; documents are numbered from 0 over the batch
     other: int | None  # the document it depends on; -1 for padding, None if it depends on the batch as a whole
-    row: int  # row and position: the token of `document` that differs most; for a gradient, the token of `other`
+    row: int  # row and position of the token of `document` that differs most; for a gradient, of the token of `other`
     position: int
-    offset: int  # position of that token in its document
-    token: int  # its id
+    offset: int  # index of that token in its document
+    token: int  # id of that token
     size: float  # the difference of outputs, or the norm of the gradient
-    # the first executed module with equal inputs but different outputs; "" for the model itself, None if not found
+    # the first executed module with equal inputs and different outputs; "" for the model itself, None if not found
     module: str | None = None
-    before: str | None = None  # the submodule whose inputs already differ, if the code of `module` itself leaks
+    before: str | None = None  # if the code of `module` itself leaks, the submodule whose inputs already differ
 
     def paragraph(self, kind: str, *, limit: float = 0.0, is_silent: bool = False) -> str:
-        """Describes the leak found by check `kind`. `is_silent`: the check of gradients found none."""
+        """Describes a leak that the check `kind` found. `is_silent`: the check `gradient` found no leak."""
         words = {
             "where": f"token {self.position} of row {self.row} (token {self.offset} of its document, id {self.token})",
             "other": "padding" if self.other == PADDING else f"document {self.other}",

@@ -28,7 +28,7 @@ class PackingQuality:
     """The quality of one plan of a global batch."""
 
     scheduler: str  # name of the scheduler; "padded" for no packing: each sub-sample is padded to a whole pack
-    refused: str | None = None  # why the scheduler made no plan; all numbers are then zero
+    refused: str | None = None  # why the scheduler made no plan, in which case all numbers are zero; else None
     num_microbatches: int = 0  # number of microbatches of each rank
     fill: float = 0.0  # tokens divided by the capacity of all microbatches, in [0, 1]
     num_padding_tokens: int = 0  # number of computed tokens that belong to no sub-sample
@@ -48,9 +48,9 @@ class PackReport(HasFacts):
     lengths: Int64s  # int64[num_subsamples], tokens of each sub-sample, in descending order
     num_ranks: int  # data-parallel size times context-parallel size
     max_tokens: int  # capacity of a pack in tokens
-    least_microbatches: int  # lower bound for plans with groups of one size
-    least_imbalance: float  # lower bound of the worst microbatch's imbalance for these plans
-    least_relative_time: float  # lower bound of the relative time for these plans
+    least_microbatches: int  # lower bound for all plans with groups of one size
+    least_imbalance: float  # lower bound of the imbalance of the worst microbatch, for the same plans
+    least_relative_time: float  # lower bound of the relative time, for the same plans
     rows: tuple[PackingQuality, ...]  # one row without packing, then one per scheduler
 
     @property
@@ -58,7 +58,7 @@ class PackReport(HasFacts):
         return int(self.lengths.sum())
 
     def as_json(self) -> dict[str, Any]:
-        """Returns plain values, with percentiles instead of all lengths and imbalances."""
+        """Returns JSON values, with percentiles in place of single lengths and imbalances."""
         rows = [asdict(row) for row in self.rows]
         for row in rows:
             row["imbalance_percentiles"] = _percentiles(row.pop("step_imbalance"))
@@ -102,9 +102,9 @@ def pack_report(
     schedulers: Sequence[str] = ("dp_balanced", "cost_balanced"),
     cost_model: CostModel | None = None,
 ) -> PackReport:
-    """Measures fill, padding and imbalance of a global batch: padded instead of packed, and packed by each scheduler.
+    """Measures fill, padding and imbalance of a global batch, without packing and packed by each scheduler.
 
-    Lengths are rounded up to multiples of 2 * cp_size for context parallelism; the difference counts as padding.
+    For context parallelism, lengths are rounded up to multiples of 2 * cp_size; the added tokens count as padding.
 
     Example:
         >>> report = pack_report([3, 8, 3, 2, 8, 1, 4, 3], max_seqlen_per_dp_cp_rank=8, dp_size=2)
@@ -118,7 +118,7 @@ def pack_report(
         cp_size: number of ranks in a group.
         microbatch_group_size_per_vp_stage: plans have a multiple of this number of microbatches; None for 1.
         schedulers: names in `scheduler_map`.
-        cost_model: computes the cost of sub-samples from lengths; None for the work of attention.
+        cost_model: computes the costs of sub-samples from their lengths; None for `PolynomialCost()`.
     """
     model = PolynomialCost() if cost_model is None else cost_model
     group_size = microbatch_group_size_per_vp_stage
@@ -152,7 +152,7 @@ def pack_report(
 
 
 def rank_costs(plan: PackPlan, lengths: Int64s, model: CostModel) -> Float64s:
-    """Returns the cost of each rank's pack, float64[num_microbatches, num_ranks]; the plan was made for `lengths`."""
+    """Returns the cost of each rank's pack, float64[num_microbatches, num_ranks]; `lengths` are those of the plan."""
     costs = np.empty(plan.num_packs, dtype=np.float64)
     sizes = np.ones(plan.num_packs, dtype=np.int64)
     sizes[plan.packs] = plan.cp_sizes
@@ -200,7 +200,7 @@ def _without_packing(lengths: Int64s, capacity: int, dp_size: int, cp_size: int,
 
 
 def _work(lengths: Int64s, cp_size: int, model: CostModel) -> float:
-    """Returns the cost of all sub-samples, summed over the ranks of a group."""
+    """Returns the cost of all sub-samples, as the sum of the costs of all ranks of a group."""
     return float(model.cost(lengths, cp_size).sum()) * cp_size
 
 

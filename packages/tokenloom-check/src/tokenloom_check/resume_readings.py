@@ -1,7 +1,7 @@
-"""Reads a loader on many ranks: in this process, in processes that are killed, or as a training program.
+"""Reads a loader on many ranks: in this process, in processes that are killed, or in a training program.
 
-A rank sends events, see `read_rank`. Processes write them to a file, one JSON line each, which survives a kill.
-Training programs write their own events by `record_batch` and `record_checkpoint`.
+A rank sends events, see `read_rank`. A process writes them to a file, which survives a kill, as one JSON line each. A
+training program writes its events by calling `record_batch` and `record_checkpoint`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ CutSamples: TypeAlias = "str | Callable[[Any], Iterable[Any]]"
 
 
 class Sample(NamedTuple):
-    """One sample of a batch."""
+    """One sample of a batch, by its content."""
 
     fingerprint: str  # 32 hexadecimal digits, equal for samples with equal content
     words: str  # the start of the content, in one line of at most 64 characters
@@ -119,11 +119,11 @@ class SampleCutter:
 
 
 def fingerprint(value: Any, where: str = "value") -> str:
-    """Returns a hash of the content of a value, in 32 hexadecimal digits; `where` is its name in errors.
+    """Returns a hash of the content of `value`, 32 hexadecimal digits; errors call the value `where`.
 
-    Arrays and tensors are hashed by dtype, shape and values, on any device; mappings regardless of key order; lists
-    like tuples; dataclasses by their fields. Other values may be sets, strings, bytes, numbers, dates or None;
-    ConfigError for other types.
+    The hash of an array or tensor covers dtype, shape and values, not the device; that of a mapping ignores the order
+    of keys; that of a dataclass covers its fields. A list and a tuple of the same items have the same hash. Sets,
+    strings, bytes, numbers, dates and None have one, too. Raises ConfigError for other types.
     """
     content = repr(_content(value, where)).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(content, digest_size=_FINGERPRINT_BYTES).hexdigest()
@@ -150,7 +150,7 @@ def _words(value: Any) -> str:
 
 
 def _num_rows(value: Any) -> int | None:
-    """Returns the number of rows of a column, or the most common number in a mapping or list of columns, else None."""
+    """Returns the number of rows of a column, or the most frequent one in a mapping or list of columns, or None."""
     if _is_array(value):
         return int(value.shape[0]) if len(value.shape) else None
     if isinstance(value, Mapping):
@@ -172,13 +172,13 @@ def _has_rows(value: Any, count: int) -> bool:
 
 
 def _is_transposed(value: list[Any] | tuple[Any, ...], count: int) -> bool:
-    """Returns whether a list contains columns, as torch collates lists and tuples, instead of a value per row."""
+    """Returns whether a list contains a column per item, as torch collates lists, instead of a value per row."""
     arrays = any(_is_array(item) and len(item.shape) > 0 for item in value)
     return arrays and all(_has_rows(item, count) for item in value)
 
 
 def _content(value: Any, where: str) -> Any:
-    """Returns the content of a value as lists, tuples, strings and numbers, whose `repr` is unambiguous."""
+    """Returns the content of a value in lists, tuples, strings and numbers, so that its `repr` is unambiguous."""
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, _KNOWN_BY_REPR) or value is None:
         return type(value).__name__, repr(value)
@@ -220,7 +220,7 @@ def _array_of(value: Any) -> tuple[np.ndarray[Any, Any], str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A point in the data where ranks start or resume."""
+    """A place in the data at which all ranks start or resume."""
 
     states: tuple[str, ...] = ()  # pickled states of all ranks in base64; empty at the start
     consumed: int = 0  # number of samples returned by all ranks
@@ -231,7 +231,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """One reading by all ranks: make loaders and read them up to a limit."""
+    """One reading by all ranks: each makes a loader and reads it up to a limit."""
 
     world_size: int  # number of ranks
     begin: Point  # where the ranks start
@@ -244,7 +244,7 @@ class Reading:
 
 
 class Factory:
-    """A function that makes the loader of a rank, with the functions for its state and samples; see `check_resume`."""
+    """The user's functions: one makes the loader of a rank, others return its state and samples; see `check_resume`."""
 
     def __init__(
         self, make: Callable[..., Any], *, state_of: Callable[[Any, int], Any] | None, samples: CutSamples
@@ -298,7 +298,7 @@ def load_function(text: Callable[..., Any] | str) -> Callable[..., Any]:
 
 
 def name_function(function: Callable[..., Any] | str) -> str:
-    """Returns the name by which another process can load a module-level function, see `load_function`."""
+    """Returns the name of a module-level function with which `load_function` imports it in another process."""
     if isinstance(function, str):
         return function
     name, path = getattr(function, "__qualname__", "<>"), inspect.getsourcefile(inspect.unwrap(function))
@@ -312,9 +312,9 @@ def read_rank(factory: Factory, reading: Reading, rank: int) -> Iterator[tuple[s
     """Yields the events of one rank as they happen.
 
     Yields:
-        ("batch", (samples, columns without a row per sample)), or ("epoch", None) at the end of an epoch. The last is
-            ("end", None) if no data is left, ("state", pickled state in base64) or ("stopped", None) at the limit, or
-            ("error", (message, further lines)).
+        ("batch", (samples, columns without a row per sample)), or ("epoch", None) at the end of an epoch. The last
+            event is ("end", None) if no data is left; ("state", pickled state in base64) or ("stopped", None) if the
+            limit is reached; ("error", (message, further lines)) if the loader fails.
     """
     try:
         yield from _read(factory, reading, rank)
@@ -368,7 +368,7 @@ def _read(factory: Factory, reading: Reading, rank: int) -> Iterator[tuple[str, 
 
 
 def _batches(loader: Any, begin: Point) -> Iterator[Any]:
-    """Yields the batches of at most `begin.epochs` epochs, and `_END_OF_EPOCH` after each; ends after two empty ones.
+    """Yields the batches of at most `begin.epochs` epochs, and `_END_OF_EPOCH` after each; two empty epochs end it.
 
     An empty epoch right after a resume does not count: the state may be from the end of an epoch.
     """
@@ -387,7 +387,7 @@ def _batches(loader: Any, begin: Point) -> Iterator[Any]:
 
 
 GlobalBatch: TypeAlias = Sequence[Sequence[Sample]]
-"""The samples of one batch per rank."""
+"""One batch of each rank: samples by rank."""
 
 
 def num_samples_of(batches: Iterable[GlobalBatch]) -> int:
@@ -409,7 +409,7 @@ class RankHungError(RankFailedError):
 
 
 class RankEvents:
-    """The events received from one rank."""
+    """The events that one rank has sent so far."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
@@ -438,7 +438,7 @@ class RankEvents:
 
 
 def has_enough(ranks: Sequence[RankEvents], reading: Reading) -> bool:
-    """Returns whether all ranks have ended, or read `num_samples` in the batches that no unfinished rank lacks."""
+    """Returns True if all ranks have ended, or if the batches read by all the others have `num_samples` samples."""
     if all(rank.last for rank in ranks):
         return True
     count = min(len(rank.batches) for rank in ranks if rank.last != "end")
@@ -447,9 +447,9 @@ def has_enough(ranks: Sequence[RankEvents], reading: Reading) -> bool:
 
 
 class ReadingResult:
-    """What all ranks have read so far in one reading, and where it can continue.
+    """The batches that all ranks have read in one reading, and the point where it can continue.
 
-    With `num_samples`, only the batches that all unfinished ranks have read, and no more than enough of them.
+    With `num_samples`, the first batches with that many samples, of those that all unfinished ranks have read.
     """
 
     def __init__(self, ranks: Sequence[RankEvents], reading: Reading) -> None:
@@ -476,7 +476,7 @@ class ReadingResult:
 
 
 class InProcess:
-    """Reads one batch of each rank in turn, in this process. A kill drops the loader; states are still pickled."""
+    """Reads all ranks in this process, a batch of each in turn. Instead of a kill, it drops the loader."""
 
     def __init__(self, factory: Factory) -> None:
         self._factory = factory
@@ -554,7 +554,7 @@ def _end_of_log(path: str) -> str | None:
 
 
 class Processes(ABC):
-    """Reads each rank in a process that is killed at the end; `timeout` limits the seconds per batch."""
+    """Reads each rank in a process, and kills it at the end; a batch may take at most `timeout` seconds."""
 
     def __init__(self, timeout: float) -> None:
         self._files = tempfile.TemporaryDirectory(prefix="tokenloom-resume-")
@@ -604,7 +604,7 @@ def _start(
 
 
 class FactoryProcesses(Processes):
-    """Reads ranks of a factory, forked from a process that imports it once; see `serve`."""
+    """Reads the loaders of a factory, in ranks forked from a process that imports the factory once; see `serve`."""
 
     def __init__(self, name: str, *, state_of: str | None, samples: str, timeout: float) -> None:
         super().__init__(timeout)
@@ -638,9 +638,9 @@ class FactoryProcesses(Processes):
 
 
 def serve(descriptor: str, name: str, state_of: str, samples: str, timeout: str) -> None:
-    """Imports a factory, and forks a rank for every request of the client: the last four arguments of `_run`.
+    """Imports a factory, and forks a rank for every request of the client; a request has the last arguments of `_run`.
 
-    A rank answers with its process id. An error of the functions is the answer to the first request.
+    The rank answers with its process id. If an import fails, the answer to the first request is the error.
     """
     client = Connection(int(descriptor))
     try:
@@ -738,7 +738,7 @@ def record_batch(batch: Any, *, samples: CutSamples = "auto") -> None:
     """Records a batch that a training program is about to use, for `tokenloom verify-resume PROGRAM`.
 
     Call it in the process of each rank, in the order of use, before a checkpoint can contain the batch. It does nothing
-    unless `verify-resume` started the program. It does not return where the rank is to be killed.
+    unless `verify-resume` started the program. At the batch after which the rank is killed, it waits for that.
 
     Args:
         batch: tensors, arrays, mappings, sequences, strings or numbers.
@@ -762,9 +762,9 @@ def record_batch(batch: Any, *, samples: CutSamples = "auto") -> None:
 
 
 def record_checkpoint() -> None:
-    """Records that a checkpoint is complete: a restart continues after the batches recorded so far.
+    """Records that a checkpoint is complete, so that a restart continues after the batches recorded so far.
 
-    Call it in one or all ranks after the last file of the checkpoint has its final name. It does nothing unless
+    Call it in one rank or in all, once the last file of the checkpoint has its final name. It does nothing unless
     `tokenloom verify-resume` started the program.
     """
     if FILE in os.environ:
@@ -773,7 +773,7 @@ def record_checkpoint() -> None:
 
 
 def _wait_to_be_killed(parent: int) -> None:
-    """Sleeps until this process is killed; exits if its parent process `parent` is gone."""
+    """Sleeps until this process is killed; exits if the process `parent`, which started it, has ended."""
     while os.getppid() == parent:
         time.sleep(_POLL_SECONDS)
     os._exit(1)

@@ -1,7 +1,8 @@
 """Measures how well an order is shuffled, compared with uniform permutations.
 
-Slices of an order are enough: some thousand pairs of neighbours reveal blocks of any size in data of any size. Expected
-values and standard deviations are exact for slices of a permutation; a test compares them with all permutations.
+A few slices of an order are enough: some thousand pairs of neighbours reveal blocks of any size in data of any size.
+Expected values and standard deviations are exact for slices of a permutation; a test compares them with those of all
+permutations.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class ShuffleMeasure:
 
     @property
     def z_score(self) -> float:
-        """Returns by how many standard deviations the value differs from the mean; 0 if the deviation is 0."""
+        """Returns the difference of the value from the mean in standard deviations; 0 if the deviation is 0."""
         return (self.value - self.expected) / self.deviation if self.deviation else 0.0
 
 
@@ -48,12 +49,12 @@ class ShuffleQuality:
     num_items: int  # number of items in the data
     num_sampled: int  # number of items in the slices
     num_neighbours: int  # number of neighbour pairs in the slices
-    # of position and place in the data: 1 for the order of the data, -1 for its reverse
+    # between the position of an item and its place in the data: 1 for the order of the data, -1 for the reverse
     rank_correlation: ShuffleMeasure
     adjacent: float  # share of neighbours that are next to each other in the data
     # mean distance of neighbours in the data, as a share of its length; 1/3 for a uniform shuffle
     distance: ShuffleMeasure
-    scale: int  # the distance in items within which neighbours are most surprisingly frequent; 0 if none is
+    scale: int  # the distance, in items, below which far too many neighbours are; 0 if there is none
     within: float  # share of neighbours within `scale`
     within_expected: float  # that share in a uniform permutation
     median_distance: float  # median distance of neighbours in the data, in items

@@ -1,6 +1,6 @@
 """Checks that a killed and resumed loader yields every sample once, in the order of an uninterrupted reading.
 
-`tokenloom verify-resume` and `check_resume` run cases: ranks read up to a point and are killed, and new ones resume.
+`tokenloom verify-resume` and `check_resume` run cases: ranks read some batches and are killed, then new ranks resume.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ResumeSettings:
         num_batches: number of global batches to compare, from the first.
         kill_at: batches before a kill (default: none, all but one, ends of epochs, some at random).
         world_sizes: number of ranks, or before:after the kill where it changes, such as "1,2:4" (default 1,2).
-        epochs: number of iterations over a loader.
+        epochs: number of times that a loader is iterated.
         order: what must keep its order: samples (strict), global batches (default) or nothing (any).
         seed: seed for the random kill points; the report prints it.
 
@@ -139,7 +139,7 @@ def check_resume(
 
 
 def verify_resume(runner: Runner, name: str, settings: ResumeSettings) -> ResumeReport:
-    """Runs all cases and returns the report; closes the runner.
+    """Runs all cases, closes the runner and returns the report.
 
     Raises ConformanceError if the uninterrupted reading fails or yields no samples.
     """
@@ -161,7 +161,7 @@ _TAKE_STATE = {"resumed": "settled", "between epochs": "after epoch", "state kep
 
 
 class _Reference:
-    """The uninterrupted reading with one world size, and the cases that are compared with it."""
+    """The uninterrupted reading with one world size; runs the cases that start with this world size."""
 
     def __init__(self, runner: Runner, name: str, settings: ResumeSettings, world_size: int) -> None:
         self._runner, self._settings, self._world_size = runner, settings, world_size
@@ -230,7 +230,7 @@ class _Reference:
             yield "loaded twice", (point,), after
 
     def _run(self, case: ResumeCase, *, is_sound: bool) -> ResumeCase:
-        """Runs one case; `is_sound` means that plain resumes with these world sizes passed."""
+        """Runs one case; `is_sound`: all cases of kind "resumed" with these world sizes passed."""
         batches: list[GlobalBatch] = []
         begun = 0
         point = Point(epochs=self._settings.epochs)
@@ -307,7 +307,7 @@ class FirstDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differences:
-    """Counts of samples that differ between a resumed and the uninterrupted reading, compared as multisets."""
+    """How many samples a resumed and the uninterrupted reading do not share; they are compared as multisets."""
 
     num_samples: int  # number of samples that were compared
     repeated: int = 0  # samples read more often than in the uninterrupted reading
@@ -353,12 +353,12 @@ def compare(
     order: str = "batch",
     is_end: bool = False,
 ) -> Differences:
-    """Compares the uninterrupted reading `expected` with `found`, a resumed reading from the start of the data.
+    """Compares two readings from the start of the data: `expected`, uninterrupted, and `found`, resumed.
 
-    The last batch of `found` may contain more samples, if global batches became larger. `after` is the continuation of
-    the uninterrupted reading. With the order "batch", a sample may be anywhere in its global batch; if sizes changed,
-    in any batch that overlaps with the expected one. `is_end`: the data ends after `expected`, so samples after it are
-    faults.
+    The last batch of `found` may contain further samples, because a resume can change the size of global batches.
+    `after` is the continuation of the uninterrupted reading. With the order "batch", a sample may be anywhere in its
+    global batch; if sizes changed, in any batch that overlaps with the expected one. `is_end`: the data ends after
+    `expected`, so further samples are faults.
     """
     found = found if is_end else enough_batches(found, num_samples_of(expected))
     wanted, given, beyond = _places(expected), _places(found), _places(after)
@@ -380,7 +380,7 @@ def compare(
 
 
 def _moved(wanted: _Places, given: _Places, order: str) -> list[_Place]:
-    """Returns the samples of both readings that `given` has at a place that the order does not allow."""
+    """Returns the samples of `given` that are in both readings, but at a place in `given` that `order` forbids."""
     before = {key: place for key, place in wanted.items() if key in given}
     now = {key: place for key, place in given.items() if key in wanted}
     if order == "any":
@@ -396,7 +396,7 @@ def _moved(wanted: _Places, given: _Places, order: str) -> list[_Place]:
 
 
 def _ranges(places: _Places) -> dict[tuple[str, int], range]:
-    """Returns, for each sample, the range of sample indices that its batch covers."""
+    """Returns, by sample, the range of its batch in the reading, counted in samples."""
     sizes = Counter(place.batch for place in places.values())  # ascending, like places
     ends = dict(zip(sizes, accumulate(sizes.values()), strict=True))
     return {key: range(ends[place.batch] - sizes[place.batch], ends[place.batch]) for key, place in places.items()}
