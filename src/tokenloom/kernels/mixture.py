@@ -1,4 +1,4 @@
-"""Kernels of mixtures, which compute the source and its sample number for each position of a run."""
+"""Kernels of mixtures, which compute the source, and the sample number in that source, for each position of a run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Dealt:
     _native: _native.Mixture | _native.MixedStage
 
     def locate(self, places: Int64s) -> tuple[Int32s, Int64s]:
-        """Returns the leaf and the sample number in the leaf of each place: int32[num_places], int64[num_places].
+        """Returns the leaf of each place, int32[num_places], and the sample number in the leaf, int64[num_places].
 
         `places` are positions of a `Mixture`, or offsets of a `MixedStage`.
 

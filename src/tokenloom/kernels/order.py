@@ -41,7 +41,7 @@ class LegacyRandom:
         num_windows: int,
         dtype: np.dtype[Any],
     ) -> NDArray[Any]:
-        """Shuffles the parts of a document stream in place, and returns `build_sample_index` of the shuffled stream.
+        """Shuffles the parts of a document stream in place; returns its windows as `build_sample_index` does.
 
         A second thread finds the windows during the shuffle, so this takes little longer than the shuffle alone.
 
@@ -95,7 +95,7 @@ def build_sample_index(
 def build_blending_indices(
     weights: NDArray[np.float64], *, size: int, sizes: Int64s | None = None
 ) -> tuple[NDArray[Any], Int64s]:
-    """Returns the dataset index and the sample number within that dataset, for each sample of a blend.
+    """Returns, for each sample of a blend, the index of its dataset and its sample number within that dataset.
 
     Step s takes the dataset with the largest `weight * max(s, 1) - samples_so_far`, in float64 without fused
     multiply-add, and on ties the lowest index. Takes about 3 ns per sample for two datasets and 100 ns for thousands,
@@ -118,7 +118,7 @@ def build_blending_indices(
 
 
 def blending_counts(weights: NDArray[np.float64], size: int) -> Int64s:
-    """Returns the number of samples of each dataset in a weighted blend of `size` samples: int64[num_datasets]."""
+    """Returns the number of samples of each dataset, int64[num_datasets], in a weighted blend of `size` samples."""
     counts = np.zeros(len(weights), dtype=np.int64)
     _native.blending_counts(weights, size, counts, _num_threads(size), _WARM_UP)
     return counts

@@ -119,5 +119,5 @@ def count_packs_of(
 
 
 def sample_numbers(walks: Int64s, windows: Int64s) -> Int64s:
-    """Returns int64[count], the sample number of window `windows[i]` of walk `walks[i]` for each i."""
+    """Returns the sample number of window `windows[i]` of walk `walks[i]`, int64[num_windows]."""
     return (walks << WINDOW_BITS) | windows
