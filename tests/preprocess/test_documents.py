@@ -93,7 +93,7 @@ def test_template_of_a_file_is_found_and_others_are_refused():
         assert (len(found.before), len(found.after)) == sides
     assert TemplateTokens.of(ByteTokenizer()) == TemplateTokens()
     assert TemplateTokens.of(make_tokenizer(byte_level_json())) == TemplateTokens()
-    with pytest.raises(TokenizerError, match="its template does not add the same special tokens"):
+    with pytest.raises(TokenizerError, match="its post-processor does not add the same special tokens"):
         TemplateTokens.of(make_tokenizer(templated("A", "<m>", "A")))
 
 

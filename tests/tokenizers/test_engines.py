@@ -118,7 +118,7 @@ def test_mismatch_names_text_and_tokens():
     truth = make_tokenizer(byte_level_json())
     engine, texts = ForgetfulEngine(truth), ["good", "forget", "confuse", "confuse " + "x" * 2000]
     require_equal(engine, truth, TEXTS)
-    with pytest.raises(TokenizerError, match=r"'forget it': expected \[\d+\] at token \d+, found \[\]"):
+    with pytest.raises(TokenizerError, match=r"'forget it': expected \[\d+\] from token index \d+, found \[\]"):
         require_equal(engine, truth, [*TEXTS, "forget it", "more"])
     encoded = engine.encode_texts(texts)
     engines.recheck(engine, truth, texts, encoded, choice=4)

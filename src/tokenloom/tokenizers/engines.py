@@ -2,7 +2,7 @@
 
 `gigatoken` needs a certificate, which lists the code points that the two libraries treat differently; texts with such a
 code point are encoded by the tokenizer's own library. The two libraries must also give equal ids for hard strings, for
-a sample of the input, and for one text of each later block. A fallback to the slow engine is logged as a warning.
+a sample of the input, and for one text of each later block. A fallback to the own library is logged as a warning.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ class Certificate:
 
     @property
     def identity(self) -> str:
-        """A hash of the libraries, rules and ranges: 12 hex digits."""
+        """A hash, 12 hex digits, of the libraries, rules and ranges."""
         data = json.dumps([self.libraries, self.rules, self.ranges]).encode()
         return hashlib.sha256(data).hexdigest()[:12]
 
 
 def installed_libraries(truth: str) -> tuple[str, str]:
-    """Returns the installed `gigatoken` and the installed library `truth`, each as `name version`."""
+    """Returns the installed versions of `gigatoken` and of the library `truth`, each as `name version`."""
     return f"{FAST_LIBRARY} {version(FAST_LIBRARY)}", f"{truth} {version(truth)}"
 
 
@@ -79,17 +79,17 @@ def read_table() -> tuple[Certificate, ...]:
 
 _LOGGER = logging.getLogger(__name__)
 
-# Slow engines take about 100 ms per block, which limits the delay of an interrupt.
+# A slow engine takes about 100 ms per block. Larger blocks would delay an interrupt longer.
 _FAST_BLOCK_BYTES = 4 << 20
 _SLOW_BLOCK_BYTES = 256 << 10
 _FAST = ("gigatoken", "numpy")
 
-# `gigatoken` caches every distinct word: 500 MB of source code take 20 MB, 45 MB of random words 330 MB. An engine is
-# replaced if the process has grown too much and the engine has encoded enough text to be the likely cause.
-_GROWTH_BYTES = 64 << 20  # per process, plus as much per worker thread
+# `gigatoken` caches every distinct word. The cache takes 20 MB for 500 MB of source code, 330 MB for 45 MB of random
+# words. An engine is replaced if the process has grown too much and the engine has encoded enough text to be the cause.
+_GROWTH_BYTES = 64 << 20  # per process, plus the same amount per worker thread
 _RENEWAL_BYTES = 8 << 20
 
-# Cases that the sweep of code points does not cover: runs, contractions, sequences, normalization, merges of long runs.
+# Cases that `tools/sweep_tokenizers.py` does not cover: contractions, combined code points, normalization, long runs.
 _HARD_TEXTS = (
     "",
     " ",
@@ -111,35 +111,35 @@ _HARD_TEXTS = (
     "abcdefghijklmnopqrstuvwxyz" * 40,
 )
 
-_SAMPLE_CHARACTERS = 128 << 10  # `tokenizers` encodes them in about 60 ms
+_SAMPLE_CHARACTERS = 128 << 10  # `tokenizers` encodes this sample in about 60 ms
 _SAMPLE_TEXT_CHARACTERS = 4 << 10
-_RECHECK_CHARACTERS = 1 << 10  # takes less than 2 % of the time of a block
+_RECHECK_CHARACTERS = 1 << 10  # encoding them again takes less than 2 % of the time of a block
 
 
 Engine: TypeAlias = "TextTokenizer | GigatokenEngine"
-"""An encoder of texts that adds no special tokens. One thread at a time may use an instance."""
+"""An encoder that turns texts into ids and adds no special tokens. Only one thread at a time may use an instance."""
 
 
 @runtime_checkable
 class FastEncodable(Protocol):
-    """Additional members of a `TextTokenizer` that `gigatoken` can load."""
+    """The members that a `TextTokenizer` needs in addition, so that `gigatoken` can load it."""
 
     @property
     def special_tokens(self) -> Mapping[str, int]:
-        """Ids of the special tokens by spelling; a spelled-out special token is encoded as its id."""
+        """Ids of the special tokens by spelling; a special token that a text spells out is encoded as its id."""
 
     @property
     def cutting_rules(self) -> tuple[str, ...]:
-        """The normalizers and regular expressions that split a text, in order; see `Certificate`."""
+        """The rules that normalize a text and then split it into words, in order; see `Certificate`."""
 
     def load_gigatoken(self, module: Any) -> Any:
-        """Loads this tokenizer with `module`, the module `gigatoken`; any exception means "not supported"."""
+        """Loads this tokenizer with the module `gigatoken`, given as `module`; any exception means "not supported"."""
 
 
 class GigatokenEngine:
-    """An engine that encodes with `gigatoken`, except texts with a code point in `certificate.ranges`.
+    """An engine that encodes with `gigatoken`, or with the tokenizer's own library where the two may differ.
 
-    The tokenizer's own library encodes these texts. Without a certificate, `gigatoken` encodes all texts.
+    The own library encodes texts with a code point in `certificate.ranges`; without a certificate, no text.
 
     Use one instance per thread: two threads that share an instance are slower than one thread.
     """
@@ -152,7 +152,7 @@ class GigatokenEngine:
         module = require("gigatoken", extra="tokenizers")
         message, hint = f"`gigatoken` does not support tokenizer `{tokenizer.path}`", _use(tokenizer)
         if not isinstance(tokenizer, FastEncodable):
-            message += f": it is not exact for tokenizers of the kind {tokenizer.kind!r}"
+            message += f": the ids are not exact for tokenizers of the kind {tokenizer.kind!r}"
             raise TokenizerError(message, hint=hint)
         with failures(message, hint=hint):
             self._backend = tokenizer.load_gigatoken(module)
@@ -161,7 +161,7 @@ class GigatokenEngine:
         if not texts:
             return Encoded(np.empty(0, dtype=np.uint32), np.empty(0, dtype=np.int64))
         batch: Any = list(texts)
-        if isinstance(texts, Utf8Texts):  # `gigatoken` reads an `awkward` array without a copy
+        if isinstance(texts, Utf8Texts):  # `gigatoken` reads an `awkward` array without copying it
             awkward = require("awkward", extra="tokenizers")
             letters = awkward.contents.NumpyArray(texts.content, parameters={"__array__": "char"})
             kind, offsets = {"__array__": "string"}, awkward.index.Index64(texts.offsets)
@@ -193,26 +193,26 @@ class EngineChoice:
 
     name: str
     reason: str  # the checks that the engine passed, or why the faster engine is not used
-    create: Callable[[], Engine]  # creates an engine for one thread; the first call returns the one that was checked
-    certificate: str | None = None  # identity of the faster engine's certificate; None for the tokenizer's own library
+    create: Callable[[], Engine]  # creates an engine for one thread; the first call returns the checked engine
+    certificate: str | None = None  # identity of `gigatoken`'s certificate; None if the tokenizer's own library encodes
 
     @property
     def recorded(self) -> str:
-        """The name of the engine and its certificate, as recorded in manifests."""
+        """The name of the engine and the identity of its certificate, as recorded in manifests."""
         return self.name if self.certificate is None else f"{self.name} (certificate {self.certificate})"
 
     @property
     def block_bytes(self) -> int:
-        """Number of bytes of text per block at which a thread encodes fastest, as measured."""
+        """The bytes of text per block with which a thread encodes fastest, according to measurements."""
         return _FAST_BLOCK_BYTES if self.name in _FAST else _SLOW_BLOCK_BYTES
 
 
 def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Sequence[str]) -> EngineChoice:
-    """Chooses the engine; `gigatoken` only after a comparison with the tokenizer's own library.
+    """Chooses the engine; compares `gigatoken` with the tokenizer's own library before choosing it.
 
-    `auto` chooses `gigatoken` for byte-level BPE (of Hugging Face or tiktoken) if it gives equal ids for hard strings
-    and for 128 K characters of `sample`; otherwise it logs a warning and chooses the tokenizer's own library. If
-    `gigatoken` is requested, a difference is a `TokenizerError`.
+    For byte-level BPE (of Hugging Face or tiktoken), `auto` chooses `gigatoken` if there is a certificate and both give
+    equal ids for hard strings and for 128 K characters of `sample`; otherwise `auto` logs a warning and chooses the own
+    library. If `gigatoken` itself is requested, a missing certificate or a different id is a `TokenizerError`.
     """
     truth = tokenizer.engine_name
     if requested not in ("auto", FAST_LIBRARY, truth):
@@ -233,11 +233,11 @@ def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Seque
             raise
         _LOGGER.warning("tokenizing with the slow engine `%s`: %s", truth, error.message)
         return EngineChoice(name=truth, reason=error.message, create=lambda: tokenizer)
-    spare = [engine]  # no other reference, so that an engine that has grown can be freed
+    spare = [engine]  # the only reference to the engine, so that the engine can be freed after it has grown
     del engine
     return EngineChoice(
         name=FAST_LIBRARY,
-        reason=f"the same ids as `{truth}` for {len(texts)} texts at the start and one text per block, "
+        reason=f"the same ids as `{truth}` for {len(texts)} texts before the start and for one text per block, "
         f"certificate {certificate.identity} for all code points",
         create=lambda: spare.pop() if spare else GigatokenEngine(tokenizer, certificate),
         certificate=certificate.identity,
@@ -245,7 +245,7 @@ def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Seque
 
 
 def certificate_of(tokenizer: TextTokenizer) -> Certificate:
-    """Returns the certificate for a tokenizer and the installed libraries; `TokenizerError` if there is none."""
+    """Returns the certificate for a tokenizer and the installed libraries; raises `TokenizerError` if none exists."""
     libraries = installed_libraries(tokenizer.engine_name)
     rules = tokenizer.cutting_rules if isinstance(tokenizer, FastEncodable) else ()
     for each in read_table():
@@ -268,10 +268,10 @@ def require_equal(engine: Engine, truth: Engine, texts: Sequence[str]) -> None:
 
 
 def recheck(engine: Engine, truth: Engine, texts: Sequence[str], encoded: Encoded, *, choice: int) -> None:
-    """Raises `TokenizerError` if `truth` gives other ids than `engine` for one text, or for the start of a long text.
+    """Encodes one of `texts` with `truth`; raises `TokenizerError` if the ids differ from those of `engine`.
 
-    `choice` (any integer) selects the text. A text on which `truth` fails is skipped, because `choice` must not decide
-    whether a record is bad.
+    `choice` (any integer) selects the text; a long text is compared only at its start. If `truth` fails on the text,
+    the comparison is skipped with a warning: `choice` must not decide whether a record is bad.
     """
     if not texts:
         return
@@ -284,7 +284,7 @@ def recheck(engine: Engine, truth: Engine, texts: Sequence[str], encoded: Encode
             return
         expected = _encoded(truth, [text]).tokens
     except RefusedTextError as error:
-        _LOGGER.warning("could not compare a text of `%s`: %s", engine.engine_name, error.message)
+        _LOGGER.warning("could not recheck the ids of `%s` for one text: %s", engine.engine_name, error.message)
         return
     _require_equal_ids(engine, truth, text, encoded.tokens[stop - int(encoded.lengths[index]) : stop], expected)
 
@@ -295,7 +295,7 @@ def _require_equal_ids(engine: Engine, truth: Engine, text: str, found: NDArray[
     pairs = enumerate(zip(expected.tolist(), found.tolist(), strict=False))
     at = next((index for index, (a, b) in pairs if a != b), min(len(expected), len(found)))
     message = f"`{engine.engine_name}` and `{truth.engine_name}` give different ids for {shortened(text, 80)!r}: "
-    message += f"expected {expected[at : at + 4].tolist()} at token {at}, found {found[at : at + 4].tolist()}"
+    message += f"expected {expected[at : at + 4].tolist()} from token index {at}, found {found[at : at + 4].tolist()}"
     raise TokenizerError(message, hint=_use(truth))
 
 
@@ -305,13 +305,13 @@ def _encoded(engine: Engine, texts: Sequence[str]) -> Encoded:
 
 
 def hard_texts(tokenizer: TextTokenizer) -> list[str]:
-    """Returns strings for which engines are likely to disagree, including the special tokens of the tokenizer."""
+    """Returns strings for which engines are likely to give different ids, some with the tokenizer's special tokens."""
     added = list(tokenizer.special_tokens)[:64] if isinstance(tokenizer, FastEncodable) else []
     return [*_HARD_TEXTS, *added, *(f"before {token}{token} after {token} " for token in added), "".join(added)]
 
 
 def pieces_of(sample: Sequence[str]) -> list[str]:
-    """Returns truncated texts from places spread evenly over `sample`, at most `_SAMPLE_CHARACTERS` in total."""
+    """Returns the starts of texts spread evenly over `sample`: at most `_SAMPLE_CHARACTERS` characters in total."""
     num_pieces = _SAMPLE_CHARACTERS // _SAMPLE_TEXT_CHARACTERS
     pieces = [text[:_SAMPLE_TEXT_CHARACTERS] for text in [*sample[:: max(1, len(sample) // num_pieces)], *sample]]
     totals = accumulate(map(len, pieces))
@@ -319,19 +319,19 @@ def pieces_of(sample: Sequence[str]) -> list[str]:
 
 
 class EnginePool:
-    """A thread-safe encoder with a pool of engines, one per concurrent call, for `num_workers` threads."""
+    """A thread-safe encoder for `num_workers` threads, with a pool of engines: one engine per concurrent call."""
 
     def __init__(self, tokenizer: TextTokenizer, choice: EngineChoice, *, num_workers: int) -> None:
         self._tokenizer = tokenizer
         self._choice = choice
-        self._idle: list[tuple[Engine, int]] = []  # each with the bytes of text that it has encoded
+        self._idle: list[tuple[Engine, int]] = []  # each with the number of bytes of text that it has encoded
         self._budget = own_memory_bytes() + _GROWTH_BYTES * (1 + num_workers)
 
     def encode(self, texts: Sequence[str], *, num_bytes: int, number: int) -> Encoded:
         """Encodes texts of `num_bytes` in total; `number` (any integer) selects the text to recheck.
 
         Raises:
-            RefusedTextError: the engine failed on a text, or gave ids out of range; this engine is not used again.
+            RefusedTextError: the engine failed on a text, or gave ids out of range. The engine is not used again.
         """
         try:
             engine, done = self._idle.pop()
@@ -348,13 +348,13 @@ class EnginePool:
         else:
             del engine
             if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
-                trim(0)  # glibc does not release the memory of threads by itself
+                trim(0)  # glibc does not return freed memory of threads by itself
         return encoded
 
 
 @contextmanager
 def one_thread_per_call() -> Iterator[None]:
-    """Disables the internal threads of `tokenizers`, unless the user has set `TOKENIZERS_PARALLELISM`."""
+    """Disables the internal threads of `tokenizers` in the `with` block, unless `TOKENIZERS_PARALLELISM` is set."""
     variable = "TOKENIZERS_PARALLELISM"
     is_set = variable in os.environ
     os.environ.setdefault(variable, "false")

@@ -1,4 +1,4 @@
-"""Hugging Face tokenizers, loaded by `tokenizers` from a `tokenizer.json` or from the files of GPT-2 or BERT."""
+"""Hugging Face tokenizers: `tokenizers` loads them from a `tokenizer.json` or from the files of GPT-2 or BERT."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _CONFIG_FILE = "tokenizer_config.json"
 _ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 
 END_OF_TEXT = "<|endoftext|>"
-"""The end-of-document token of GPT-2; it is added if the vocabulary lacks it."""
+"""GPT-2's end-of-document token; `load_gpt2` adds this token if the vocabulary lacks it."""
 
 _BERT_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-# The start of a `vocab.json`, a JSON object of ids by token; a `tokenizer.json` does not match.
+# Matches the start of a `vocab.json` (a JSON object: ids by token), but no `tokenizer.json`.
 _VOCABULARY = re.compile(rb'\s*\{\s*"(?:[^"\\]|\\.)*"\s*:\s*[0-9]+\s*[,}]')
 
 
@@ -48,20 +48,20 @@ class HuggingFaceTokenizer(TokenRoles):
     """A tokenizer of the library `tokenizers`; create it with `load_tokenizer`. Picklable and thread-safe.
 
     The roles `eod`, `eos`, `pad`, `bos`, `cls`, `sep` and `mask` come from `tokenizer_config.json`, else from the usual
-    spelling ("[CLS]"); reading a missing role raises `MissingTokenError`. Truncation, padding and dropout set in the
-    file are disabled; encoding adds no special tokens. A special token that a text spells out is encoded as its id.
+    spelling of the role ("[CLS]"); reading a missing role raises `MissingTokenError`. Truncation, padding and dropout
+    of the file are disabled; encoding adds no special tokens. A special token that a text spells out becomes its id.
 
     Args:
         path: path of the `tokenizer.json`, for messages and `unique_identifiers`.
         data: content of the `tokenizer.json`.
         eod_token, bos_token: see `load_tokenizer`.
-        config: content of `tokenizer_config.json`; None reads the file beside the tokenizer.
-        knows_its_file: whether `data` is the content of a file. False if the library wrote `data` for an object: equal
-            objects may then have different fingerprints.
-        fingerprint: fingerprint of the original files; None for the SHA-256 of `data`.
+        config: content of `tokenizer_config.json`; None reads the file of this name beside `path`.
+        knows_its_file: whether `data` is the content of a file. False if the library serialized an object as `data`:
+            then equal tokenizers may have different fingerprints.
+        fingerprint: fingerprint of the files from which `data` was made; None for the SHA-256 of `data`.
 
     Raises:
-        TokenizerError: `data` is not a tokenizer, or lacks one of the tokens.
+        TokenizerError: `data` is not a tokenizer, or lacks `eod_token` or `bos_token`.
         MissingExtraError: `tokenizers` is not installed.
     """
 
@@ -83,7 +83,7 @@ class HuggingFaceTokenizer(TokenRoles):
         self.knows_its_file: bool = knows_its_file
         self.backend: Any = _parse(path, data)
         self.config: Mapping[str, Any] = _read_config(path) if config is None else config
-        # The configured special tokens by role, and the additional special tokens, else T5's sentinels.
+        # Ids of the configured special tokens by role (`bos_token`); ids of additional ones, else of T5's sentinels.
         names = [f"{role}_token" for role in _ROLES]
         self.special_tokens_dict: dict[str, int] = self._ids_of({name: self.config.get(name) for name in names})
         others = self.config.get("additional_special_tokens") or self.config.get("extra_special_tokens") or []
@@ -100,14 +100,14 @@ class HuggingFaceTokenizer(TokenRoles):
 
     @cached_property
     def special_tokens(self) -> Mapping[str, int]:
-        """Ids of all added tokens by spelling; a spelled-out added token is encoded as its id."""
+        """Ids of all added tokens by spelling; an added token that a text spells out is encoded as its id."""
         return {token.content: number for number, token in self._added()}
 
     @property
     def cutting_rules(self) -> tuple[str, ...]:
         """The normalizers and pre-tokenizers as JSON; see `Certificate`."""
         parts = [*_steps_of(self.backend.normalizer), *_steps_of(self.backend.pre_tokenizer)]
-        # With byte fallback, `gigatoken` gives other ids for a third of a set of difficult documents.
+        # No certificate has this rule: with byte fallback, `gigatoken` differs on a third of a set of difficult texts.
         return (*parts, *(["byte_fallback"] if getattr(self.backend.model, "byte_fallback", False) else []))
 
     def load_gigatoken(self, module: Any) -> Any:
@@ -132,7 +132,7 @@ class HuggingFaceTokenizer(TokenRoles):
         return OrderedDict({**named, "sha256": self.sha256, "eod": self._roles.get("eod")})
 
     def with_whole_offsets(self) -> Any:
-        """Returns a copy of the backend that includes white space in the offsets of each token."""
+        """Returns a copy of the backend whose offsets of a token include the white space of the token."""
         backend = _parse(self.path, self.data)
         backend.post_processor = require("tokenizers.processors", extra="preprocess").ByteLevel(trim_offsets=False)
         return backend
@@ -144,7 +144,7 @@ class HuggingFaceTokenizer(TokenRoles):
         return ids
 
     def detokenize(self, ids: Sequence[int]) -> str:
-        """Returns the text of ids, including special tokens."""
+        """Returns the text of ids, with special tokens as their spellings."""
         text: str = self.backend.decode([int(number) for number in ids], skip_special_tokens=False)
         return text
 
@@ -153,10 +153,10 @@ class HuggingFaceTokenizer(TokenRoles):
         return [self.backend.token_to_id(token) for token in tokens]
 
     def template(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Returns the ids that the tokenizer's template adds before and after a text.
+        """Returns the ids of special tokens that the tokenizer's post-processor adds: (before a text, after a text).
 
         Raises:
-            TokenizerError: the template does not add the same tokens around every text.
+            TokenizerError: the post-processor does not add the same tokens around every text.
         """
         probes = ("a", "0", ".", "a 0.", "")
         plain = [self.backend.encode(text, add_special_tokens=False).ids for text in probes]
@@ -169,8 +169,8 @@ class HuggingFaceTokenizer(TokenRoles):
             if [each.ids for each in whole] != [[*before, *each, *after] for each in plain]:
                 break
             return tuple(before), tuple(after)
-        message = f"tokenizer `{self.path}`: its template does not add the same special tokens around every text"
-        raise TokenizerError(message, hint="check its `post_processor`, or do not use `template_tokens`")
+        message = f"tokenizer `{self.path}`: its post-processor does not add the same special tokens around every text"
+        raise TokenizerError(message, hint="check the file's `post_processor`, or omit `template_tokens`")
 
     def encode_texts(self, texts: Sequence[str]) -> Encoded:
         """Returns the ids of each text as uint32; releases the GIL."""
@@ -181,7 +181,7 @@ class HuggingFaceTokenizer(TokenRoles):
         return sorted(self.backend.get_added_tokens_decoder().items())
 
     def _ids_of(self, tokens: Mapping[T, Any]) -> dict[T, int]:
-        """Returns the ids of configured tokens, without unknown tokens; a token may be a serialized `AddedToken`."""
+        """Returns the ids of those tokens that the vocabulary has; a token is a string or a serialized `AddedToken`."""
         spelled = {name: each.get("content") if isinstance(each, dict) else each for name, each in tokens.items()}
         ids = {name: self.backend.token_to_id(token) for name, token in spelled.items() if isinstance(token, str)}
         return {name: number for name, number in ids.items() if number is not None}
@@ -189,7 +189,7 @@ class HuggingFaceTokenizer(TokenRoles):
     def _find_roles(
         self, path: str, special: Mapping[str, int], eod_token: str | None, bos_token: str | None
     ) -> dict[str, int]:
-        """Returns ids by role: of the user's token, else the configured token, else the usual spelling ("[CLS]")."""
+        """Returns each role's id: of the user's token, else the configured token, else the usual token ("[CLS]")."""
         roles = {role: special[token] for role in _ROLES if (token := f"[{role.upper()}]") in special}
         roles |= {name.removesuffix("_token"): number for name, number in self.special_tokens_dict.items()}
         ids = {**self.special_tokens, **self._ids_of({token: token for token in (eod_token, bos_token) if token})}
@@ -210,7 +210,7 @@ def require_hugging_face(tokenizer: TextTokenizer, *, reason: str) -> HuggingFac
 
 
 def _steps_of(part: Any) -> list[str]:
-    """Returns the steps of a normalizer or pre-tokenizer as JSON, without options that do not affect the cuts."""
+    """Returns each step of a normalizer or pre-tokenizer as JSON, without options that never move a cut."""
     steps, pending = [], [] if part is None else [json.loads(part.__getstate__())]
     while pending:
         step = pending.pop(0)
@@ -219,7 +219,7 @@ def _steps_of(part: Any) -> list[str]:
             continue
         ignored = {"add_prefix_space", "trim_offsets"}
         if (step.get("behavior"), step.get("invert")) in (("Isolated", False), ("Removed", True)):
-            ignored |= {"behavior", "invert"}  # both cut alike if the expression matches every character
+            ignored |= {"behavior", "invert"}  # both cut at the same places if the expression matches every character
         kept = {key: value for key, value in step.items() if key not in ignored}
         steps.append(json.dumps(kept, ensure_ascii=False))
     return steps
@@ -255,7 +255,7 @@ def load_gpt2(
 ) -> HuggingFaceTokenizer:
     """Loads the byte-level tokenizer of GPT-2 from `vocab.json` (ids by token) and `merges.txt` (token pairs).
 
-    `added` tokens that the vocabulary lacks get the next ids. `roles` may set `eod_token` and `bos_token`.
+    Tokens of `added` that the vocabulary lacks get the next ids. `roles` may set `eod_token` and `bos_token`.
     """
     roles["eod_token"] = roles.get("eod_token") or END_OF_TEXT
     added = (END_OF_TEXT, *added)
@@ -265,10 +265,10 @@ def load_gpt2(
 def load_wordpiece(
     path: str, *, lowercase: bool, added: Sequence[str] = (), **roles: str | None
 ) -> HuggingFaceTokenizer:
-    """Loads a word-piece tokenizer from `vocab.txt`, one piece per line in the order of ids.
+    """Loads BERT's word-piece tokenizer from a `vocab.txt`: one piece per line, in the order of ids.
 
-    The tokenizer's template adds `[CLS]` and `[SEP]` around a text. The default `eod_token` is `[SEP]`. `lowercase`
-    also removes accents. `added` and `roles`: see `load_gpt2`.
+    Its post-processor adds `[CLS]` before and `[SEP]` after a text. The default `eod_token` is `[SEP]`. `lowercase`
+    also removes accents from texts. For `added` and `roles`, see `load_gpt2`.
     """
     roles["eod_token"] = roles.get("eod_token") or "[SEP]"
     return _loaded((path,), "BertWordPieceTokenizer", added=added, roles=roles, lowercase=lowercase)
@@ -277,7 +277,7 @@ def load_wordpiece(
 def _loaded(
     paths: Sequence[str], name: str, *, added: Sequence[str], roles: Mapping[str, Any], **settings: bool
 ) -> HuggingFaceTokenizer:
-    """Loads a tokenizer by class `name` of `tokenizers.implementations`; the fingerprint hashes files and settings."""
+    """Loads files with the class `name` of `tokenizers.implementations`; the fingerprint hashes files and settings."""
     library = require("tokenizers.implementations", extra="preprocess")
     hashes = [hashlib.sha256(read_file(path)).hexdigest() for path in paths]
     fingerprint = hashlib.sha256(repr((hashes, tuple(added), settings.get("lowercase"))).encode()).hexdigest()
@@ -308,7 +308,7 @@ def _load_gpt2_beside(path: str, _data: bytes, options: TokenizerOptions) -> Hug
     merges = os.path.join(folder, f"{stem.removesuffix('vocab')}merges.txt" if stem.endswith("vocab") else "merges.txt")
     if not os.path.exists(merges):
         message = f"`{path}` is not a complete tokenizer: its merges file `{merges}` is missing"
-        raise TokenizerError(message, hint="add the merges file, or load a `tokenizer.json`, which contains both")
+        raise TokenizerError(message, hint="add the merges file, or load a `tokenizer.json`, which needs none")
     return load_gpt2(path, merges, **options.roles)
 
 

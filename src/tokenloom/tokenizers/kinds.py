@@ -43,12 +43,12 @@ class TokenizerKind:
     Attributes:
         called: name in messages ("a SentencePiece `.model`").
         load: `load(path_or_specification, data, options)` returns a tokenizer; raises `TokenizerError` for bad data.
-            Options that the kind does not support are not set.
-        file_name: name of the file to look for in a folder; empty for any name.
-        suffixes: file name suffixes.
+            Without `takes_pattern`, `options.pattern` and `options.special_tokens` are None.
+        file_name: usual name of the kind's file, by which a folder is searched; empty if the kind has no usual name.
+        suffixes: suffixes of the kind's files, such as `.model`.
         takes_pattern: whether the kind supports the options `pattern` and `special_tokens`.
-        matches: returns whether the content of a file is of this kind.
-        specification: regular expression of a specification that needs no file; empty for kinds with files.
+        matches: `matches(content)` returns whether the content of a file is of this kind.
+        specification: for a kind without files, a regular expression for its specifications; else empty.
     """
 
     called: str

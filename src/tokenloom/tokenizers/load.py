@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 
 _TOKENIZER_FILE = "tokenizer.json"
-_CACHED_FILES = (_TOKENIZER_FILE, "tokenizer.model", "vocab.json", "vocab.txt")  # in a snapshot, best first
+_CACHED_FILES = (_TOKENIZER_FILE, "tokenizer.model", "vocab.json", "vocab.txt")  # of a cached name, best first
 # `tiktoken` names its cached rank files by the hash of this address (`tiktoken.load.read_file_cached`, 0.14).
 _RANKS = "https://openaipublic.blob.core.windows.net/encodings/{}.tiktoken"
 
@@ -45,26 +45,26 @@ def load_tokenizer(
     - SentencePiece: a `.model`.
     - tiktoken: a rank file, with a `TiktokenDescription` in FILE.json beside it. Rank files published by OpenAI are
       recognized by their content and need no description.
-    - `byte`: ids are UTF-8 bytes. `null:N`: a text is a list of ids below N. Write `./byte` for a file of this name.
-    - A name such as `gpt2` or `cl100k_base`, if no such file exists: a file in the local caches of `huggingface_hub` or
-      `tiktoken`.
+    - `byte`: ids are UTF-8 bytes. `null:N`: a text is a list of ids up to N. For a file named `byte`, write `./byte`.
+    - A name such as `gpt2` or `cl100k_base`, if no such file exists: the tokenizer of this name in the local caches
+      of `huggingface_hub` or `tiktoken`.
     - An object: `tokenizers.Tokenizer`, a fast tokenizer of `transformers`, `tiktoken.Encoding` or
-      `sentencepiece.SentencePieceProcessor`. The fingerprint of a `tokenizers` object hashes the file of the tokenizer
-      if it is found, else the JSON of the object.
+      `sentencepiece.SentencePieceProcessor`. The fingerprint of a `tokenizers` object hashes the tokenizer's file if
+      this file is found, else the JSON of the object.
 
     Args:
         path_or_spec: path of a file or folder; `byte` or `null:N`; a name; or an object.
-        kind: one of `KINDS`; `auto` detects the kind by content and name of the file.
+        kind: one of `KINDS`; `auto` detects the kind by the content and name of the file.
         eod_token: token that ends a document; None selects the token that the files specify, else the well-known token
-            if there is exactly one.
+            if the vocabulary has exactly one.
         bos_token: token that starts a document; None selects a token as for `eod_token`.
         pattern: regular expression with which tiktoken splits texts, or `r50k`, `p50k`, `cl100k` or `o200k`; overrides
-            the description.
-        special_tokens: ids of tiktoken's special tokens by spelling; override the description.
+            the pattern of the description.
+        special_tokens: ids of tiktoken's special tokens by spelling; they override those of the description.
 
     Raises:
-        TokenizerError: the file is missing, unreadable or of another kind, or lacks one of the tokens.
-        ConfigError: an option does not apply to this kind, or an object is not a tokenizer.
+        TokenizerError: the file is missing, unreadable or of another kind, or lacks `eod_token` or `bos_token`.
+        ConfigError: an option does not apply to this kind, or the object is not a tokenizer.
         MissingExtraError: the library is not installed.
 
     >>> load_tokenizer("null:100").tokenize("5 99")
@@ -93,7 +93,7 @@ def load_tokenizer(
 
 
 def as_tokenizer(given: Any) -> Any:
-    """Loads a path or name, wraps objects of supported libraries, rejects built-in types, returns any other object."""
+    """Loads a path or name, or wraps an object of a supported library; rejects built-in types, returns others as is."""
     if given is None:
         return None
     if isinstance(given, (str, os.PathLike)):
@@ -124,7 +124,7 @@ def _of_object(given: Any, kind: str, options: TokenizerOptions) -> TextTokenize
 
 
 def _file_of(name: str) -> str:
-    """Returns the tokenizer file in the folder `name`; for other names, the existing or cached file, else `name`."""
+    """Returns a path: of the tokenizer file in the folder `name`, else of the cached file of this name, else `name`."""
     if not os.path.isdir(name):
         return name if os.path.exists(name) else local_file(name) or name
     suffixes = {suffix for kind in KINDS.values() for suffix in kind.suffixes}
@@ -220,10 +220,10 @@ def _of_backend(backend: Any, name: str, config: Mapping[str, Any], roles: Mappi
 
 
 def recorded_tokenizer(made_by: TokenizerIdentity, *, prefix: str) -> TextTokenizer:
-    """Loads the tokenizer that a manifest records, from the recorded path or another path from `_places`.
+    """Loads the tokenizer that a manifest records, from the first path of `_places` with the recorded fingerprint.
 
     Raises:
-        TokenizerError: the manifest has no path, or the file is missing or has another fingerprint.
+        TokenizerError: the manifest has no path, or each file is missing or has another fingerprint.
     """
     if made_by.path is None:
         raise TokenizerError(f"the manifest of `{prefix}` does not record the path of the tokenizer")
@@ -241,7 +241,7 @@ def recorded_tokenizer(made_by: TokenizerIdentity, *, prefix: str) -> TextTokeni
 
 
 def _places(path: str, prefix: str) -> list[str]:
-    """Returns paths to try: `path`, then existing paths FOLDER/TAIL: a folder above `prefix` and the end of `path`."""
+    """Returns paths to try: `path`, then each existing path that joins a folder above `prefix` and an end of `path`."""
     if is_remote(prefix) or is_remote(path):
         return [path]
     parts = Path(path).parts

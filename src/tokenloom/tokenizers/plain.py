@@ -29,11 +29,11 @@ _NOT_AN_ID = re.compile(rf"[^0-9 \t\r\n]+|[0-9]{{{_MOST_DIGITS + 1},}}")
 class ByteTokenizer(TokenRoles):
     """A tokenizer whose ids 0 to 255 are the UTF-8 bytes of a text; eod is 256, bos 257, pad 258.
 
-    A text is never encoded as a special token, so every text survives a round trip. (The reference's byte-level
+    No text is encoded as a special token, so decoding the ids of a text returns this text. (The reference's byte-level
     tokenizer uses the byte ids 0 and 1 as eod and pad.) Picklable and thread-safe.
 
     Args:
-        eod_token, bos_token: special tokens to use as `eod` and as `bos`; each is `<eod>`, `<bos>` or `<pad>`.
+        eod_token, bos_token: special tokens to use as `eod` and as `bos`; each must be `<eod>`, `<bos>` or `<pad>`.
 
     >>> ByteTokenizer().tokenize("né")
     [110, 195, 169]
@@ -68,10 +68,10 @@ class NullTokenizer(TokenRoles):
     """A tokenizer for texts that are lists of ids: decimal integers separated by ASCII white space.
 
     Use it for benchmarks and for ids from other programs. As in the reference, `null:N` has the text ids 0 to N - 1
-    and the `eod` id N, so that `vocab_size` is N + 1; a text may also contain N. Picklable and thread-safe.
+    and the `eod` id N, so that `vocab_size` is N + 1; a text may contain the id N, too. Picklable and thread-safe.
 
     Args:
-        num_ids: N, in [1, 2³¹ - 1).
+        num_ids: the number N of text ids, in [1, 2³¹ - 1).
 
     >>> NullTokenizer(50).tokenize("7 0 49"), NullTokenizer(50).eod
     ([7, 0, 49], 50)
@@ -114,7 +114,7 @@ def _load_null(path: str, _data: bytes, options: TokenizerOptions) -> NullTokeni
     num_ids = int(path.partition(":")[2])
     if options.eod_token is not None or options.bos_token is not None:
         message = f"`eod_token` and `bos_token`: not supported by {path!r}, whose tokens have no spelling"
-        raise ConfigError(message, hint=f"omit them: the eod of {path!r} is {num_ids}, and it has no bos")
+        raise ConfigError(message, hint=f"omit them: the eod of {path!r} is {num_ids}, and there is no bos")
     return NullTokenizer(num_ids)
 
 

@@ -42,7 +42,7 @@ class ReferenceTokenizerOptions:
     vocab_file: str | None = None  # of GPT-2 or BERT
     merge_file: str | None = None  # of GPT-2
     vocab_size: int | None = None  # number of ids of `NullTokenizer` and `TikTokenizer`
-    special_tokens: tuple[str, ...] | None = None  # additional tokens for GPT-2 and BERT; all special ones of tiktoken
+    special_tokens: tuple[str, ...] | None = None  # for GPT-2 and BERT, tokens to add; for tiktoken, all special tokens
     tiktoken_pattern: str | None = None  # "v1" or "v2"
     tiktoken_num_special_tokens: int = 1000  # number of ids that tiktoken reserves for special tokens
     null_tokenizer_eod_id: int | None = None
@@ -50,7 +50,7 @@ class ReferenceTokenizerOptions:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> ReferenceTokenizerOptions:
-        """Selects the tokenizer options from {argument name: value} of any program and version of the reference."""
+        """Selects the tokenizer options from the arguments, {name: value}, of any program of any reference version."""
         names = {each.name for each in fields(cls)}
         found = {name: value for name, value in values.items() if name in names and value is not None}
         special = found.get("special_tokens") or values.get("tokenizer_special_tokens")
@@ -111,7 +111,7 @@ def _null(options: ReferenceTokenizerOptions, *, has_own_eod: bool) -> TextToken
     tokenizer = NullTokenizer(options.vocab_size if has_own_eod else options.vocab_size - 1)
     if options.null_tokenizer_eod_id not in (None, tokenizer.eod):
         eod = options.null_tokenizer_eod_id
-        raise ConfigError(f"the end-of-document id must be the last id, {tokenizer.eod}, got {eod}")
+        raise ConfigError(f"the end-of-document id of NullTokenizer must be the last id, {tokenizer.eod}, got {eod}")
     return tokenizer
 
 
@@ -126,7 +126,7 @@ def _tiktoken(options: ReferenceTokenizerOptions, path: str, eod_token: str | No
         raise ConfigError(f"special tokens: must include {', '.join(_TIKTOKEN_ROLES)}; missing: {', '.join(missing)}")
     if len(set(special)) < len(special) or not len(special) <= num_special < size:
         limits = f"at most --tiktoken-num-special-tokens={num_special}, which must be below --vocab-size={size}"
-        raise ConfigError(f"special tokens: must be distinct and {limits}, got {len(special)} tokens")
+        raise ConfigError(f"special tokens: must be distinct, their number {limits}, got {len(special)} tokens")
     ids = {token: number for number, token in enumerate(special)}
     ids |= {f"<SPECIAL_{number}>": number for number in range(len(special), num_special)}
     roles = {"eod_token": eod_token or "</s>", "bos_token": "<s>", "pad_token": "<pad>"}

@@ -31,7 +31,7 @@ def shortened(text: str, most: int = 500) -> str:
 
 @contextmanager
 def failures(message: str, kind: type[TokenloomError] = TokenizerError, *, hint: str | None = None) -> Iterator[None]:
-    """Converts exceptions in the `with` block to `kind`, but `OSError` and `ImportError` to `TokenizerError`."""
+    """Converts foreign exceptions to `kind`; `OSError` and `ImportError`, however, to `TokenizerError`."""
     try:
         yield
     except TokenloomError:
@@ -44,12 +44,12 @@ def failures(message: str, kind: type[TokenloomError] = TokenizerError, *, hint:
 
 
 def refusals(library: str) -> AbstractContextManager[None]:
-    """Converts exceptions of a library in the `with` block to `RefusedTextError`."""
+    """Converts exceptions that a library raises in the `with` block to `RefusedTextError`."""
     return failures(f"{library} failed", RefusedTextError)
 
 
 def require_sound(encoded: Encoded, *, num_texts: int, vocab_size: int, hint: str | None = None) -> None:
-    """Raises `RefusedTextError` unless an engine returned valid ids and lengths for `num_texts` texts."""
+    """Raises `RefusedTextError` if the ids or lengths that an engine returned for `num_texts` texts are invalid."""
     lengths, tokens = encoded.lengths, encoded.tokens
     if len(lengths) != num_texts or int(lengths.sum()) != len(tokens) or (num_texts and int(lengths.min()) < 0):
         message = f"the engine returned inconsistent lengths: {len(lengths)} texts with {len(tokens)} ids, expected "
@@ -128,7 +128,7 @@ class TextTokenizer(Protocol):
         """Returns the ids of a text; lone surrogates are encoded as `?`."""
 
     def detokenize(self, ids: Sequence[int]) -> str:
-        """Returns the text of ids, including special tokens."""
+        """Returns the text of ids, with special tokens as their spellings."""
 
     def tokens_to_ids(self, tokens: Sequence[str]) -> list[int | None]:
         """Returns the id of each token; None for a token that the vocabulary lacks."""
@@ -182,7 +182,7 @@ class TokenRoles:
         if role not in self._roles:
             message = f"tokenizer `{self.path}` has no configured or well-known token for `{role}`"
             special = describe_tokens(list(getattr(self, "special_tokens", ())))
-            hint = f"set `{role}_token`; its special tokens are {special}"
+            hint = f"set `{role}_token`; the tokenizer's special tokens are {special}"
             raise MissingTokenError(message, hint=hint if role in ("eod", "bos") else None)
         return self._roles[role]
 
@@ -192,7 +192,7 @@ def well_known_roles(
 ) -> dict[str, int]:
     """Returns the ids for `eod`, `bos` and `pad`: the id of the given token, else of a spelling in `WELL_KNOWN`.
 
-    Without a given token, omits a role for which `ids` has none or several of the well-known spellings.
+    Omits a role without a given token if `ids` has none, or more than one, of the role's well-known spellings.
 
     Raises:
         TokenizerError: `ids` lacks one of the given tokens.
@@ -201,7 +201,7 @@ def well_known_roles(
     for role, named in (("eod", eod), ("bos", bos), ("pad", pad)):
         if named is not None and named not in ids:
             message = f"tokenizer `{path}` has no token {named!r} for `{role}`"
-            raise TokenizerError(message, hint=f"choose one of its special tokens: {describe_tokens(list(ids))}")
+            raise TokenizerError(message, hint=f"choose one of these special tokens: {describe_tokens(list(ids))}")
         found = [named] if named is not None else [token for token in WELL_KNOWN[role] if token in ids]
         if len(found) == 1:
             roles[role] = ids[found[0]]
@@ -215,7 +215,7 @@ def sentinel_ids(ids: Mapping[str, int]) -> list[int]:
 
 
 def describe_tokens(tokens: Sequence[str]) -> str:
-    """Returns a phrase that lists the first ten tokens."""
+    """Returns a phrase that lists the first ten tokens and counts the others."""
     shown = ", ".join(tokens[:10]) or "none"
     return f"{shown}, and {len(tokens) - 10} more" if len(tokens) > 10 else shown
 

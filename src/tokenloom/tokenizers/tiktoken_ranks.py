@@ -1,4 +1,4 @@
-"""tiktoken rank files: each line has a token in base64 and its rank; a JSON file beside the rank file has the rest.
+"""Loads tiktoken rank files (a line is a token in base64 and its rank), and JSON files that describe the rest.
 
 Published rank files are recognized by their hash. Their regular expressions, special tokens and hashes are copied from
 `tiktoken_ext/openai_public.py` of the package `tiktoken` (0.14).
@@ -54,17 +54,17 @@ PATTERNS: Mapping[str, str] = {"r50k": _R50K, "p50k": _R50K, "cl100k": _CL100K, 
 """Regular expressions by name; names may also end with `_base`."""
 
 GIGATOKEN_SCHEMES: Mapping[str, str] = {_R50K: "gpt2", _CL100K: "gpt4", _O200K: "o200k"}
-"""`gigatoken`'s names of the regular expressions that it supports."""
+"""The regular expressions that `gigatoken` supports, each with the name that `gigatoken` uses for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TiktokenDescription:
-    """The parts of a tokenizer that a rank file lacks; a JSON object in `NAME.tiktoken.json` beside `NAME.tiktoken`.
+    """The parts of a tokenizer that the rank file `NAME.tiktoken` lacks; stored as JSON in `NAME.tiktoken.json`.
 
     Attributes:
-        pattern: regular expression that splits a text into words, or a name ("cl100k").
+        pattern: regular expression that splits a text into words, or its name in `PATTERNS` ("cl100k").
         special_tokens: ids of the special tokens by spelling.
-        eod_token, bos_token, pad_token: special tokens of these roles; needed only if the spellings are not well known.
+        eod_token, bos_token, pad_token: special tokens of these roles; needed only for spellings not in `WELL_KNOWN`.
     """
 
     pattern: str
@@ -145,7 +145,7 @@ class TiktokenTokenizer(TokenRoles):
         scheme = GIGATOKEN_SCHEMES.get(self.pattern)
         if scheme is None:
             raise ValueError(f"unsupported pattern {self.pattern!r}")
-        with tempfile.NamedTemporaryFile(suffix=".tiktoken") as file:  # it reads only paths; `self.path` may be stale
+        with tempfile.NamedTemporaryFile(suffix=".tiktoken") as file:  # a path is needed, but `self.path` may be stale
             file.write(self.data)
             file.flush()
             return module.Tokenizer.from_tiktoken(file.name, scheme, dict(self.special_tokens))
@@ -164,8 +164,8 @@ class TiktokenTokenizer(TokenRoles):
     def _load(self, path: str) -> Any:
         library = require("tiktoken", extra="tokenizers")
         message = f"`tiktoken` cannot load `{path}` with the pattern {self.pattern!r}"
-        hint = f"use one of {', '.join(PATTERNS)} or a regular expression that does not match the empty text, and "
-        hint += "unique integers as ranks and ids"
+        hint = f"use one of {', '.join(PATTERNS)} or a regular expression that does not match the empty text; "
+        hint += "ranks and ids must be unique integers"
         with failures(message, hint=hint):
             options = {"mergeable_ranks": self._ranks, "special_tokens": dict(self.special_tokens)}
             backend = library.Encoding(path, pat_str=self.pattern, **options)
