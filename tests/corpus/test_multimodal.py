@@ -74,7 +74,7 @@ def test_texts_end_or_are_filled_up(folder):
 BAD = [
     (b"{", "not JSON: "),
     (b'["x"]', "expected an object, found an array"),
-    (b"\xff", "not UTF-8: byte 0xff at column 1"),
+    (b"\xff", "not UTF-8: value 0xff at byte 1"),
     ({"image": "pairs/cat.jpg"}, "expected a string under 'text', found none"),
     ({"text": 5, "image": "pairs/cat.jpg"}, "expected a string under 'text', found a number"),
     ({"text": "x", "image": None}, "expected a string under 'image', found null"),

@@ -105,7 +105,7 @@ BAD_LINES = [
     (b'{"other": 1}', "no key 'text'; found 'other'"),
     (b'{"text": 3}', "expected a string or an array of strings under 'text', found a number"),
     (b'{"text": null}', "expected a string or an array of strings under 'text', found null"),
-    (b'{"text": "caf\xe9"}', "not UTF-8: byte 0xe9 at column 14"),
+    (b'{"text": "caf\xe9"}', "not UTF-8: value 0xe9 at byte 14"),
     (rb'{"text": ["fine", "\udfff"]}', "'text' is not valid Unicode: lone surrogate U+DFFF at character 1"),
 ]
 
@@ -381,6 +381,6 @@ def test_a_bad_file_of_text_is_named_and_set_aside_by_its_path(tmp_path: Path, t
     path.write_bytes(b"caf\xe9")
     with pytest.raises(InputError) as caught:
         preprocess(path, tmp_path / "out", tokenizer, input_format="text-files")
-    assert caught.value.message == f"`{path}`: not UTF-8: byte 0xe9 at column 4"
+    assert caught.value.message == f"`{path}`: not UTF-8: value 0xe9 at byte 4"
     with pytest.raises(InputError, match=r"no documents found: .* 1 bad records; the first is `.*a\.txt`: not UTF-8"):
         preprocess(path, tmp_path / "out", tokenizer, input_format="text-files", skip_bad_records=True)

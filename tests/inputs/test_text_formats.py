@@ -30,7 +30,7 @@ def test_a_line_of_text_is_a_document_whatever_it_looks_like(tmp_path):
     parsed = parse_file(path, input_format="text-lines")
     expected = ["first", '{"text": 1}\r', "\ufeffmark", "nul \0 byte", "last é"]
     assert documents(parsed) == [[text] for text in expected]
-    assert bad(parsed) == [(7, "not UTF-8: byte 0xe9 at column 4")]
+    assert bad(parsed) == [(7, "not UTF-8: value 0xe9 at byte 4")]
     assert sum(block.num_blank_lines for block in parsed) == 2
 
 
@@ -53,9 +53,9 @@ def test_a_file_of_text_is_a_document_as_it_is(tmp_path, suffix):
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"a\ncaf\xe9", "not UTF-8: byte 0xe9 at column 6"),
-        ("text".encode("utf-16"), "not UTF-8: byte 0xff at column 1"),
-        (b"x" * 3000, "longer than 2000 bytes (`max_record_bytes`); only its start is kept"),
+        (b"a\ncaf\xe9", "not UTF-8: value 0xe9 at byte 6"),
+        ("text".encode("utf-16"), "not UTF-8: value 0xff at byte 1"),
+        (b"x" * 3000, "longer than 2000 bytes (`max_record_bytes`); only its start is shown"),
     ],
 )
 def test_a_file_of_text_that_is_none_is_a_bad_record(tmp_path, data, reason):
@@ -109,7 +109,7 @@ def test_bad_rows_are_bad_alone(tmp_path, block_bytes):
     assert bad(parsed) == [
         (2, "expected 2 fields, found 3"),
         (3, "expected 2 fields, found 1"),
-        (6, "not UTF-8: byte 0xe9 at column 4"),
+        (6, "not UTF-8: value 0xe9 at byte 4"),
         (8, "expected 2 fields, found 1"),
         (10, "expected 2 fields, found 1"),
         (11, "expected 2 fields, found 1"),
@@ -136,7 +136,7 @@ def test_a_row_that_is_longer_than_what_is_read_at_once(tmp_path, num_rows):
     path = write_data(tmp_path / "a.csv", "text\n" + "a\n" * num_rows + "x" * 800_000 + "\nb\n")
     error = refused(path, memory_bytes=64 << 20)
     assert "straddling object straddles two block boundaries" in error.message
-    assert error.hint == "close open quotes, or raise `memory_bytes`: a row may take 1/256 of it (262144)"
+    assert error.hint == "close open quotes, or raise `memory_bytes`: rows may take 1/256 of it, 262144 bytes"
     assert len(documents(parse_file(path, memory_bytes=800_001 * 256))) == num_rows + 2
 
 

@@ -1,4 +1,4 @@
-"""The types of input files and of their slices, and size limits for reading."""
+"""The classes `InputFile` and `InputSlice`, and size limits for reading."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TEXT_KEY = "text"
 STDIN = "-"
 
 RECORD_BYTES = 16 << 20
-"""Default `max_record_bytes`. Tokenizing takes 5 times the size of a text with `gigatoken`, 120 with `tokenizers`."""
+"""Default `max_record_bytes`. Memory for a text: 5 times its size with `gigatoken`, 120 times with `tokenizers`."""
 
 WINDOW_BYTES = 128 << 20
 """Default `max_window_bytes`, as in the `zstd` command. Decoders allocate the window that a file requests."""
@@ -41,7 +41,7 @@ class ReadLimits:
         checked_integer("max_window_bytes", self.max_window_bytes, at_least=1 << 20, below=(1 << 31) + 1)
 
     def recorded(self) -> dict[str, int]:
-        """Returns the non-default limits that decide which records are bad, for manifests."""
+        """Returns what manifests record of the limits: `max_record_bytes` if it is not the default."""
         return {} if self.max_record_bytes == RECORD_BYTES else {"max_record_bytes": self.max_record_bytes}
 
 
@@ -58,8 +58,8 @@ class InputFile:
         compression: compression of the whole file, one of `CODECS` or "none"; "none" for formats with internal
             compression, and for streams: reading a stream detects the compression.
         num_bytes: size of the file in bytes; 0 for a stream.
-        version: decimal modification time in nanoseconds, or etag of an object; "" if unknown.
-        is_stream: the file can be read only once (standard input, a pipe).
+        version: modification time in nanoseconds as a decimal string; for an object, its etag; "" if unknown.
+        is_stream: whether the file can be read only once (standard input, a pipe).
     """
 
     path: str
@@ -82,7 +82,7 @@ class InputSlice:
     Attributes:
         file: the file.
         start, stop: the half-open range. In uncompressed files of lines, a range of bytes: a line belongs to the slice
-            in which it starts. In other files, a range of units, such as Parquet's row groups; a whole file is [0, 1).
+            in which it starts. In other files, a range of units: row groups of Parquet, or the file as a single unit.
     """
 
     file: InputFile

@@ -1,4 +1,4 @@
-"""Decompresses input files, member by member (a frame of zstd, a stream of gzip, bzip2 or xz).
+"""Decompresses input files, member by member: a member is a frame of zstd, or a stream of gzip, bzip2 or xz.
 
 The file objects of the libraries are not safe enough: bzip2 and xz silently drop the rest of a file after a damaged
 member, xz has no memory limit, and zstd accepts a truncated frame.
@@ -24,9 +24,9 @@ Read = Callable[[int], bytes]
 """`read(size)` returns 1 to `size` bytes of decompressed text; b"" at the end of the file."""
 
 Decoder = tuple[Callable[[], Any], tuple[type[Exception], ...]]
-"""A factory of decompressors with the interface of `bz2.BZ2Decompressor`, and the exceptions for damaged data."""
+"""A factory of decompressors (like `bz2.BZ2Decompressor`), and the exceptions that these raise for damaged data."""
 
-_CHUNK_BYTES = 64 << 10  # compressed bytes to read at once; few, as bytes behind the end of a member are copied
+_CHUNK_BYTES = 64 << 10  # compressed bytes to read at once; few, because those behind a member are copied
 _LZMA_BYTES = 1 << 20  # memory of the xz decompressor without the window
 
 
@@ -48,7 +48,7 @@ class _MemberReader:
         self._open_member, self._errors = codec.decoder(window_bytes)
         self._member: Any = None  # the decompressor of the current member
         self._unread = b""  # compressed bytes behind the end of a member
-        self._text = memoryview(b"")  # decompressed but not returned yet
+        self._text = memoryview(b"")  # decompressed text that is not returned yet
         self._is_empty = True
 
     def read(self, count: int) -> bytes:
@@ -78,7 +78,7 @@ class _MemberReader:
             except self._errors as error:
                 message = f"`{self._path}`: cannot decompress the {self._codec.name} data: {error}"
                 hint = f"raise `max_window_bytes` above {self._window_bytes >> 20} MiB, or use a smaller window"
-                is_too_large = "emory" in str(error)  # both libraries with a memory limit say "memory"
+                is_too_large = "emory" in str(error)  # in the errors of both libraries with a memory limit
                 raise InputError(message, hint=hint if is_too_large else None) from error
             if self._member.eof:
                 self._unread, self._member = self._member.unused_data, None
@@ -89,7 +89,7 @@ class _MemberReader:
 
 
 class _ZstdFrame:
-    """A decompressor of one zstd frame; decompresses all input of a call at once."""
+    """A decompressor of one zstd frame; each call of `decompress` decompresses its whole input."""
 
     needs_input = True
 
@@ -138,7 +138,7 @@ CODECS: Registry[Codec] = Registry(
 """Compressions by name."""
 
 MAGIC_BYTES = 64
-"""Number of first bytes of a file that are read to detect compression and format."""
+"""Number of bytes that are read from the start of a file, to detect its compression and format."""
 
 
 def compression_by_suffix(suffix: str) -> str:

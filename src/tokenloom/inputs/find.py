@@ -38,7 +38,7 @@ _MOST_FOLDERS_DEEP = 32
 
 
 def split_suffix(path: str) -> tuple[str, str]:
-    """Splits a path into the path without the compression suffix, and the compression.
+    """Returns a path without its compression suffix, and the name of the compression.
 
     Example:
         >>> split_suffix("a/part-0.jsonl.gz")
@@ -115,7 +115,7 @@ def _size_version_head(path: str, version: ObjectVersion | None, *, with_head: b
         remote = RemoteFile(path, version=version)
         head = remote.read(0, min(MAGIC_BYTES, remote.num_bytes)).tobytes() if with_head else b""
         return *version_of(remote.version), head
-    with storage_errors("open", path), open(path, "rb", buffering=0) as file:  # fails here if it is unreadable
+    with storage_errors("open", path), open(path, "rb", buffering=0) as file:  # an unreadable file fails here
         status = os.fstat(file.fileno())
         return status.st_size, str(status.st_mtime_ns), file.read(MAGIC_BYTES)
 
@@ -177,7 +177,7 @@ class FoundInputs:
     Attributes:
         files: input files in the order of the given names. Files of a folder or glob are sorted by path; files of a
             dataset saved by the library `datasets` are in the order of the dataset.
-        ignored: sorted paths of the files in searched folders that are no input files.
+        ignored: sorted paths of the other files in the searched folders.
     """
 
     files: tuple[InputFile, ...]
@@ -189,13 +189,13 @@ def find_inputs(names: Sequence[str], *, input_format: str | None = None) -> Fou
 
     A name is one of: a file; a folder, searched recursively; a glob, in which `**` matches any folders; a file, folder
     or glob in object storage (`s3://bucket/key`, `s3://bucket/folder/`, `s3://bucket/folder/*.jsonl`) or on the Hugging
-    Face hub (`hf://datasets/org/name`); `@PATH`, a list of such names, one per line; or `-`, standard input. Relative
-    paths in a list start at the working directory. The search skips hidden files and folders. The name of an existing
-    file is never a glob. If a search finds a further path of a file (a link), only one path is kept, with a warning.
+    Face hub (`hf://datasets/org/name`); `@PATH`, a file with such names, one per line; or `-`, standard input. Paths in
+    that file are relative to the working directory. The search skips hidden files and folders. The name of an existing
+    file is never a glob. If a search finds several paths of one file (links), one path is used, with a warning.
 
     Args:
         names: one or more names.
-        input_format: format of all files; None detects the format of each file. Text needs an explicit format.
+        input_format: format of all files; None detects the format of each file, but plain text needs `input_format`.
 
     Raises:
         ConfigError: a format is unknown or cannot be detected, a folder mixes formats, or a file is named twice.
@@ -380,7 +380,7 @@ _SPECIAL = re.compile(r"[*?\[]")
 
 
 def is_pattern(name: str) -> bool:
-    """Returns whether a name is a glob; a web address is no glob, since `?` starts the query."""
+    """Returns whether a name is a glob; a web address is no glob, since its `?` starts a query string."""
     return _SPECIAL.search(name) is not None and not name.startswith(("http://", "https://"))
 
 
@@ -397,7 +397,7 @@ def literal_folder(pattern: str) -> str:
 
 
 def matches(address: str, pattern: str) -> bool:
-    """Returns whether an address matches a glob; `**` means folders, `*` part of a name; neither matches hidden names.
+    """Returns whether an address matches a glob: `**` matches folders, `*` part of a name, neither a hidden name.
 
     Example:
         >>> matches("s3://bucket/a/b/c.jsonl", "s3://bucket/**/*.jsonl"), matches("s3://bucket/a/b", "s3://bucket/*")

@@ -40,7 +40,7 @@ class LineBlock(Block):
 
     @abstractmethod
     def value_reader(self) -> Callable[[bytes], Any]:
-        """Returns a function that parses a nonblank line; it raises `UnusableLineError` for a bad line."""
+        """Returns a function that parses a nonblank line, or raises `UnusableLineError` for a bad line."""
 
     def lines(self) -> list[bytes]:
         """Returns the lines without their newlines."""
@@ -87,7 +87,7 @@ class LineBlock(Block):
 
 
 class LineReader(StreamReader):
-    """A reader of a slice of lines that yields blocks of as many whole lines as fit into `block_bytes`.
+    """A reader of a slice of lines; yields blocks, each with as many whole lines as fit into `block_bytes`.
 
     Only `\\n` ends a line. Memory: one block, or the longest line if this line exceeds a block.
     """
@@ -146,7 +146,7 @@ class LineReader(StreamReader):
             while chunk := self._read(self.block_bytes):
                 yield chunk
             return
-        is_within_line = slice_.start > 0  # possibly in a line of the previous slice
+        is_within_line = slice_.start > 0  # at first, possibly in a line of the previous slice
         is_ours = not is_within_line
         left = slice_.stop - max(0, slice_.start - 1)
         while left > 0 and (chunk := self._read(min(left, self.block_bytes))):
@@ -185,9 +185,9 @@ def _num_newlines(data: bytes | np.ndarray[Any, Any]) -> int:
 
 
 def count_lines_before(slice_: InputSlice) -> int:
-    """Counts the lines that start before a slice: reads the file up to the slice. Used for error messages."""
+    """Counts the lines that start before a slice, for error messages; reads the file up to the slice."""
     source = open_source(slice_.file.path)
-    stop = slice_.start - 1  # a newline at this byte ends the last of these lines
+    stop = slice_.start - 1  # a newline at this byte ends the last line before the slice
     if stop < 0:
         return 0
     return 1 + sum(_num_newlines(source.read(at, min(_COUNT_BYTES, stop - at))) for at in range(0, stop, _COUNT_BYTES))

@@ -22,17 +22,17 @@ class ReadOptions:
     """Options for reading a slice."""
 
     block_bytes: int  # size of a block; a longer record is a block of its own
-    keys: Sequence[str] | None = None  # keys of the texts; tables read only these columns, or all columns for None
+    keys: Sequence[str] | None = None  # keys of the texts: of a table, only these columns are read; None for all
     limits: ReadLimits = DEFAULT_LIMITS
 
 
 class SliceReader(ABC):
-    """A reader of a slice that yields blocks of whole records, once, in order. Not thread-safe.
+    """A reader of a slice; yields blocks of whole records, in order and only once. Not thread-safe.
 
     Attributes:
         block_bytes: size of a block in bytes; a longer record is a block of its own. May be changed between blocks.
         num_bytes: size of the slice in the file, in bytes; 0 for a pipe.
-        num_text_bytes: bytes of text read so far, after decompression; for a table, size in memory of the read columns.
+        num_text_bytes: bytes of text read so far, after decompression; for a table, bytes of memory of the columns.
         num_rows: number of records in the blocks so far, including blank and bad records.
     """
 
@@ -49,18 +49,18 @@ class SliceReader(ABC):
     @property
     @abstractmethod
     def position(self) -> int:
-        """Bytes of the slice read so far, before decompression."""
+        """Bytes of the slice read so far, before decompression; 0 for a pipe."""
 
     @abstractmethod
     def read_blocks(self) -> Iterator[Block]:
-        """Yields the blocks in order, without the check of `blocks` that the file did not change."""
+        """Yields the blocks in order; unlike `blocks`, does not check that the file is unchanged."""
 
     @abstractmethod
     def close(self) -> None:
         """Closes the file; may be called repeatedly."""
 
     def first_block(self) -> Block | None:
-        """Returns the first block with a whole record, None for an empty slice; `blocks` still yields all blocks."""
+        """Returns the first block with a whole record, else the last block tried; `blocks` still yields all blocks."""
         head, rest = list[Block](), self._guarded()
         for block in islice(rest, _MOST_HEAD_BLOCKS):
             head.append(block)
@@ -100,7 +100,6 @@ class StreamReader(SliceReader):
 
     @property
     def position(self) -> int:
-        """Bytes of the slice read so far, before decompression; 0 for a pipe."""
         return min(self._stream.position, self.num_bytes) if self.num_bytes else self._stream.position
 
     def close(self) -> None:
@@ -115,13 +114,13 @@ class RecordFormat(Protocol):
 
     Attributes:
         title: name in messages ("Parquet").
-        suffixes: file name suffixes in lower case, without suffixes of compressions. If several formats share a suffix,
+        suffixes: file name suffixes in lower case, without compression suffixes. If several formats share a suffix,
             the user must set `input_format`.
         takes_any_name: whether a file with an unknown suffix in a folder is read if `input_format` is this format.
         magics: first bytes of files of this format, to detect the format if the suffix is unknown.
-        compresses_inside: the format compresses parts of a file; a file that is compressed as a whole is an error.
-        begins_at_the_end: reading starts at the end of the file, so that pipes cannot be read.
-        has_lines: each record is a line, which can be parsed without the lines before it.
+        compresses_inside: whether the format compresses parts of a file; a file compressed as a whole is then an error.
+        begins_at_the_end: whether reading starts at the end of the file; pipes then cannot be read.
+        has_lines: whether each record is a line that can be parsed without the lines before it.
     """
 
     title: str
@@ -178,7 +177,7 @@ class RecordFormat(Protocol):
 def open_slice(
     slice_: InputSlice, *, block_bytes: int, keys: Sequence[str] | None = None, limits: ReadLimits = DEFAULT_LIMITS
 ) -> SliceReader:
-    """Opens a slice for reading; see `ReadOptions`. Has the errors of `RecordFormat.open` and two more:
+    """Opens a slice for reading; see `ReadOptions`. Raises the errors of `RecordFormat.open`, and:
 
     `ConfigError` if the format does not support the keys, `InputError` if the file changed after planning.
     """

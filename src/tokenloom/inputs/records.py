@@ -19,10 +19,10 @@ from tokenloom.errors import InputError
 from tokenloom.inputs import RECORD_BYTES
 
 HEAD_BYTES = 1 << 10
-"""Number of bytes that are kept of a record that is too long."""
+"""Number of bytes to report from the start of a record that is too long."""
 
 SkippedRecords = NDArray[np.int64]
-"""int64[num_skipped], ascending: indices of the records without a document, from 0."""
+"""Indices (from 0, ascending) of the records that have no document: int64[num_skipped]."""
 
 _UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -52,7 +52,7 @@ class Block(ABC):
             `InputSlice.numbers_records_from_its_start`.
         max_record_bytes: maximum record size in bytes; longer records are bad.
         too_long: whether the block is only the start of a record that is too long.
-        data: bytes of the block, for text formats.
+        data: bytes of the block; empty for a table.
     """
 
     unit: ClassVar[str]
@@ -82,7 +82,7 @@ class Block(ABC):
 
 
 def documents_between(skipped: SkippedRecords, start: int, stop: int) -> NDArray[np.int64]:
-    """Splits [start, stop) into ranges without the `skipped` records: int64[num_ranges, 2] of (first record, count).
+    """Returns the ranges of [start, stop) between `skipped` records, int64[num_ranges, 2]: (first record, length).
 
     Example:
         >>> documents_between(np.array([1, 2, 5]), 0, 8).tolist()
@@ -111,7 +111,7 @@ class Texts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordCounts:
-    """The numbers of good, bad and blank records in a sequence of records."""
+    """The number of good records in a sequence of records, and lists of its bad and blank records."""
 
     num_documents: int  # one per good record
     bad_lines: list[BadLine] = field(default_factory=list)
@@ -146,7 +146,7 @@ def parse_block(block: Block, keys: Sequence[str]) -> ParsedBlock:
 
 
 def parse_carefully(block: Block, keys: Sequence[str]) -> ParsedBlock:
-    """Parses a block into texts record by record; the results always have `document_ends`."""
+    """Parses a block record by record; the returned `Texts` always have `document_ends`."""
     longest = block.max_record_bytes
     columns: list[list[str]] = [[] for _ in keys]
     ends: list[list[int]] = [[] for _ in keys]
@@ -209,7 +209,7 @@ class BadLine:
         unit: `line`, `row` or `file`.
         line: number of the record, counted from 1 like `Block.first_record`.
         reason: why the record is bad.
-        data: bytes of the record without the newline, or a row as JSON; only the start if the record is too long.
+        data: bytes of the record without the newline (of a row: as JSON); only their start if the record is too long.
         error: exception class to raise if the job accepts no bad records.
     """
 
@@ -245,7 +245,7 @@ class NumberedRecord:
 
 
 def records_of(block: Block) -> Iterator[NumberedRecord]:
-    """Yields the records of a block; the `value` of a blank record is None, of an unreadable record an error."""
+    """Yields the records of a block; a blank record has the `value` None, an unreadable one an `UnusableLineError`."""
     if block.too_long:
         yield NumberedRecord(block.first_record, too_long(block.max_record_bytes), block.data)
     else:
@@ -253,7 +253,7 @@ def records_of(block: Block) -> Iterator[NumberedRecord]:
 
 
 def bad_line(block: Block, record: NumberedRecord, reason: str) -> BadLine:
-    """Returns the `BadLine` of a record; keeps only the start of long data."""
+    """Returns the `BadLine` of a record; if the record is too long, with only the start of its data."""
     data = data_of(record)
     if len(data) > block.max_record_bytes:
         data = data[:HEAD_BYTES]
@@ -269,7 +269,7 @@ def data_of(record: NumberedRecord) -> bytes:
 
 def too_long(max_record_bytes: int) -> UnusableLineError:
     """Returns the error for a record that exceeds `max_record_bytes`."""
-    return UnusableLineError(f"longer than {max_record_bytes} bytes (`max_record_bytes`); only its start is kept")
+    return UnusableLineError(f"longer than {max_record_bytes} bytes (`max_record_bytes`); only its start is shown")
 
 
 def checked_text(text: str, where: str) -> str:
@@ -329,4 +329,4 @@ def decoded(data: bytes) -> str:
 
 def not_utf8(error: UnicodeDecodeError) -> str:
     """Returns the `reason` of a bad record that is not UTF-8."""
-    return f"not UTF-8: byte 0x{error.object[error.start]:02x} at column {error.start + 1}"
+    return f"not UTF-8: value 0x{error.object[error.start]:02x} at byte {error.start + 1}"

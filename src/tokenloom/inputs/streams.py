@@ -27,7 +27,7 @@ def object_version(file: InputFile) -> ObjectVersion:
 
 
 class SliceStream:
-    """A stream of the decompressed text of a slice; `read(size)` returns at most `size` bytes, and b"" at the end.
+    """A stream of the decompressed text of a slice; `read(size)` returns 1 to `size` bytes, or b"" at the end.
 
     Begins at byte 0 of the file or, if the slice is a byte range, one byte before the slice.
     """

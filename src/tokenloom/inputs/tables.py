@@ -25,7 +25,7 @@ from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.resolve import RemoteStream
 
 _PLAIN_ROWS = 8 << 10
-"""Number of rows to convert from dictionaries to strings at once."""
+"""Number of rows whose text columns are converted to plain strings at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class TableBlock(Block):
     unit: ClassVar[str] = "row"
 
     batches: tuple[Any, ...]  # one or more `pyarrow.RecordBatch` objects with the requested columns
-    bad_rows: Mapping[int, NumberedRecord] = field(default_factory=dict)  # `batches` have empty rows in their place
+    bad_rows: Mapping[int, NumberedRecord] = field(default_factory=dict)  # by record number; empty rows in `batches`
 
     @property
     def num_text_bytes(self) -> int:
@@ -103,7 +103,7 @@ class TableReader(SliceReader):
             if batch.nbytes > (most := self._limits.memory_bytes):
                 row = self._first_record + self._num_read_rows
                 hint = "write smaller record batches or row groups, or raise `memory_bytes`"
-                problem = f"a record batch takes {batch.nbytes} bytes, more than {most}"
+                problem = f"a record batch takes {batch.nbytes} bytes, more than {most} (`memory_bytes`)"
                 raise InputError(f"`{self._path}` row {row}: {problem}", hint=hint)
             self._num_read_rows += len(batch)
             for piece in self._pieces(batch):
@@ -172,7 +172,7 @@ def not_a_table(file: InputFile, error: Exception) -> InputError:
 
 
 def columns_of(schema: Any, keys: Sequence[str], path: str) -> list[str]:
-    """Returns the distinct column names for the keys; raises `InputError` for a missing or ambiguous column."""
+    """Returns the distinct keys; raises `InputError` if a key's column is missing or several columns have its name."""
     for key in keys:
         if (places := _places(schema, key)) is None:
             found = ", ".join(repr(name) for name in schema.names[:8]) or "none"
@@ -249,7 +249,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def _in_place(array: Any) -> Utf8Texts:
-    """Returns the strings of an array without nulls as views of the array's bytes; copies the offsets."""
+    """Returns the strings of an array that has no nulls: views of the array's bytes, with a copy of the offsets."""
     _, offset_bytes, content_bytes = array.buffers()
     if not len(array):  # an empty array may lack offsets
         return Utf8Texts(content=np.empty(0, dtype=np.uint8), offsets=np.zeros(1, dtype=np.int64))

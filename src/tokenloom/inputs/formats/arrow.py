@@ -20,12 +20,12 @@ _SPLITS = "dataset_dict.json"
 
 
 class ArrowReader(TableReader):
-    """A reader of an Arrow file or stream. Memory: one record batch, in the size in which it was written."""
+    """A reader of an Arrow file or stream. Memory: one record batch, as large as the writer of the file made it."""
 
     def _open(self, slice_: InputSlice, keys: Sequence[str] | None) -> int:
         ipc = require("pyarrow.ipc", extra="parquet")
         is_pipe = slice_.file.is_stream
-        self._num_done = 0  # record batches read of a file, bytes read of a stream
+        self._num_done = 0  # number of record batches read from a file, or bytes read from a stream
         self._is_file = not is_pipe and self._source.read_at(len(FILE_MAGIC), 0) == FILE_MAGIC
         if not is_pipe and not self._is_file:
             if self._source.read_at(4, max(0, slice_.file.num_bytes - 4)) != _END_OF_STREAM:

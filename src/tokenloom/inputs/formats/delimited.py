@@ -25,7 +25,7 @@ from tokenloom.optional import require
 
 _HEADER_BYTES = 128 << 10
 _ROWS_PER_MEMORY = 256
-"""Ratio of `memory_bytes` to the longest row: `pyarrow` may prefetch 33 blocks of one row each."""
+"""Ratio of `memory_bytes` to the maximum size of a row. `pyarrow` may prefetch 33 blocks of this size."""
 
 _MOST_MISFITS = 1 << 20
 """Maximum number of consecutive rows with a wrong number of fields."""
@@ -37,7 +37,7 @@ _END = "\0end"
 class DelimitedReader(TableReader):
     """A reader of a whole CSV or TSV file; a row longer than 1/256 of `memory_bytes` is an error.
 
-    Memory: 1/8 of `memory_bytes`, or the size of a smaller file.
+    Memory: 1/8 of `memory_bytes`, or the size of the file if that is less.
     """
 
     def __init__(self, slice_: InputSlice, options: ReadOptions, delimiter: str) -> None:
@@ -103,7 +103,7 @@ class DelimitedReader(TableReader):
             raise InputError(message, hint="the file is truncated, or an unquoted field contains a quote")
 
     def _misfit(self, row: Any) -> Any:
-        """Adds the next record, `row`, to the bad rows; returns a batch of one empty row to read in its place."""
+        """Adds the invalid `row`, the next record, to the bad rows; returns a batch with an empty row to replace it."""
         number = 1 + self._num_read_rows
         reason = f"expected {row.expected_columns} fields, found {row.actual_columns}"
         self._bad_rows[number] = NumberedRecord(number, UnusableLineError(reason), row.text.encode())
@@ -117,13 +117,13 @@ class DelimitedReader(TableReader):
                 yield
         except InputError as error:
             if "straddling" in error.message:
-                hint = f"close open quotes, or raise `memory_bytes`: a row may take 1/256 of it ({self._row_bytes})"
+                hint = f"close open quotes, or raise `memory_bytes`: rows may take 1/256 of it, {self._row_bytes} bytes"
                 raise InputError(error.message, hint=hint) from error
             raise
 
 
 class _SentinelText(io.RawIOBase):
-    """The text of a stream, then the invalid row `end`. If pyarrow reports no row `end`, a quote is still open."""
+    """The text of a stream, then the row `end`, which `pyarrow` reports as invalid unless a quote is still open."""
 
     def __init__(self, stream: SliceStream) -> None:
         self.end = b""

@@ -13,20 +13,20 @@ from tokenloom.optional import require
 from tokenloom.storage.addresses import is_remote
 
 _READ_BYTES = 1 << 20
-"""Bytes of a column chunk to read at once; `pyarrow` reads whole chunks by default, up to the size of the file."""
+"""Bytes of a column chunk to read at once; by default, `pyarrow` reads whole chunks, up to the whole file."""
 _REMOTE_READ_BYTES = 4 << 20
 _BATCH_BYTES = 256 << 10
-"""Target size of a decoded batch, estimated by the mean row of a row group. A quarter of it would take 20 % more time
-and save no memory, since pages are decoded whole."""
+"""Target size of a decoded batch, estimated from the mean row size of a row group. A quarter of this size would take
+20 % more time and save no memory, since pages are decoded whole."""
 _MOST_BATCH_ROWS = 4096
 
 
 class ParquetReader(TableReader):
     """A reader of row groups of a Parquet file.
 
-    Memory: some pages of each column plus two blocks, never a whole row group. Measured: 180 MB, 72 MB of them for the
-    libraries, for a single row group with 710 MB of text. Batches are sized by the mean row, so row groups with a few
-    very long rows take more: 420 MB for 200,000 short rows followed by 200 rows of 1 MiB.
+    Memory: some pages of each column plus two blocks, never a whole row group. A single row group with 710 MB of text
+    took 180 MB, including 72 MB for the libraries. The mean row size decides the number of rows in a batch, so a few
+    very long rows in a row group take more: 420 MB for 200,000 short rows followed by 200 rows of 1 MiB.
     """
 
     def _open(self, slice_: InputSlice, keys: Sequence[str] | None) -> int:
@@ -77,7 +77,7 @@ class ParquetFormat(RecordFormat):
     begins_at_the_end = True
 
     def unit_bytes(self, file: InputFile) -> list[int]:
-        """Returns the decoded size of each row group in bytes, from the footer; see `RecordFormat`."""
+        """Returns the decoded size in bytes of each row group, as the footer states it; see `RecordFormat`."""
         arrow = require("pyarrow", extra="parquet")
         parquet = require("pyarrow.parquet", extra="parquet")
         with open_table_source(file) as source:

@@ -25,7 +25,7 @@ from tokenloom.inputs.utf8_texts import Utf8Texts
 
 
 class TextLineBlock(LineBlock):
-    """A block of lines, each of which is a text."""
+    """A block of lines; each line is a text."""
 
     __slots__ = ()
 
