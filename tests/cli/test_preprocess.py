@@ -164,7 +164,7 @@ def test_splits_duplicates_and_a_budget(folder: Path, capsys: pytest.CaptureFixt
     words = ("preprocess", *inputs, "--output-prefix", folder / "out" / "p", "--tokenizer", folder, "--verbose")
     words += ("--drop-duplicates", "--split", "train=0.5,valid=0.5", "--split-seed", 3, "--max-bad-records")
     status, _, err = run(capsys, *words, "2%")
-    assert f"3 files: too many bad records: 1 of 31, 2 % allowed; the first is `{inputs[1]}` line 11" in err
+    assert f"3 files: too many bad records: 1 of 31 records, 2 % allowed; the first is `{inputs[1]}` line 11" in err
     assert (status, "and run the same command again" in err) == (1, True)
     out = run(capsys, *words, 1)[1]
     rows = {row[0]: row[1] for row in rows_of(out) if len(row) == 2}

@@ -121,7 +121,7 @@ def test_bad_lines_are_set_aside_with_their_reasons(tmp_path, tokenizer):
 def test_nothing_but_bad_lines_and_settings_that_cannot_be_are_refused(tmp_path, tokenizer):
     with pytest.raises(InputError, match="no conversations found: 0 blank lines, 0 bad records"):
         run(tmp_path, tokenizer, [])
-    with pytest.raises(ConfigError, match=r"no schema of messages, .* fits the columns body"):
+    with pytest.raises(ConfigError, match=r"none of the schemas messages, .* fits the columns body"):
         run(tmp_path, tokenizer, [{"body": "x"}])
     with pytest.raises(TokenizerError, match="has no chat template"):
         run(tmp_path, tokenizer, TALKS, chat_template=None)

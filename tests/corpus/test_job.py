@@ -60,8 +60,8 @@ def test_too_many_bad_records_are_an_error(tmp_path: Path, words):
     lines: list[object] = [{"text": "alpha"}] * 30
     lines[3] = lines[15] = lines[29] = b"bad"
     path = write_lines(tmp_path / "in.jsonl", lines)
-    too_many = {"2": "(3 of 30, 2 allowed|line 30: .*: more than 2 bad records)"}
-    too_many["5%"] = "too many bad records: 3 of 30, 5 % allowed"
+    too_many = {"2": "(3 of 30 records, 2 allowed|line 30: .*; found more than 2 bad records)"}
+    too_many["5%"] = "too many bad records: 3 of 30 records, 5 % allowed"
     for text, message in too_many.items():
         with pytest.raises(InputError, match=message):
             preprocess(path, tmp_path / "out", words, bad_records=BadRecordBudget.parse(text), shard_bytes=100)
@@ -193,7 +193,7 @@ def test_a_folder_of_another_job_stays(tmp_path: Path, words):
 
 def test_standard_input_is_never_taken_for_what_it_was_before(tmp_path: Path, words):
     few = BadRecordBudget(most=None, most_share=0.01)
-    with standard_input(b'{"text": "alpha"}\nbad\n'), pytest.raises(InputError, match="bad records: 1 of 2, 1 % all"):
+    with standard_input(b'{"text": "alpha"}\nbad\n'), pytest.raises(InputError, match="1 of 2 records, 1 % allowed"):
         preprocess("-", tmp_path / "out", words, bad_records=few)
     with standard_input(b'{"text": "beta"}\nbad\n'):
         preprocess("-", tmp_path / "out", words, bad_records=ANY_NUMBER)
@@ -443,4 +443,4 @@ def test_a_shard_whose_holder_is_silent_is_done_twice(tmp_path: Path, caplog: py
     with folder.joined(), folder.lock(f"{plan.shards[0].key}.lock"):  # as a frozen process holds it
         summary = preprocess_corpus([path], tmp_path / "out", ByteTokenizer(), settings)
     assert documents_of(summary.datasets[0].prefix) == [[[97]], [[98]]]
-    assert "this process does shard 0 too: its owner does not respond" in caplog.text
+    assert "this process does shard 0 too: the owner of its lock does not respond" in caplog.text

@@ -110,9 +110,9 @@ CUT = "{% set x %}{% generation %}answer{% endgeneration %}{% endset %}"
     ("template", "text"),
     [
         (FORGETFUL, "cannot locate answers: the text of the first 2 turns is not a"),
-        (NESTED, "has nested or cut `generation` blocks"),
-        (CUT + "{{ x[:3] }}", "has nested or cut `generation` blocks"),
-        (CUT + "{{ x[3:] }}", "has nested or cut `generation` blocks"),
+        (NESTED, "has nested or incomplete `generation` blocks"),
+        (CUT + "{{ x[:3] }}", "has nested or incomplete `generation` blocks"),
+        (CUT + "{{ x[3:] }}", "has nested or incomplete `generation` blocks"),
         ("{{ raise_exception('roles must alternate') }}", "failed: roles must alternate"),
         ("{{ messages[9].content + 1 }}", "failed: list object has no element 9"),
         ("{{ messages.append(1) }}", "failed: access to attribute 'append' of 'list' object is unsafe"),

@@ -1,8 +1,8 @@
 """Tokenizes blocks of records into arrays, in worker threads.
 
 A tokenizer library receives many texts per call, so an error does not tell which text is bad. After an error the
-records are bisected until the bad record is alone; this costs nothing while no record is bad. `nupunkt` splits
-sentences in pure Python at 10 to 20 MB/s: more processes make it faster, more threads do not.
+records are bisected until each bad record is alone; this costs nothing while no record is bad. `nupunkt` splits texts
+into sentences in pure Python at 10 to 20 MB/s: more processes make this faster, more threads do not.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def bisect_failures(work: Work, bundle: Sequence[Block]) -> list[TokenizedBlock]
 
 
 def bad_record(work: Work, bundle: Sequence[Block], reason: str) -> TokenizedBlock:
-    """Returns a result without documents that lists the only record of `bundle` as bad."""
+    """Returns a result that has no documents and lists the only record of `bundle` as bad."""
     [block] = bundle
     bad = bad_line(block, next(iter(records_of(block))), reason)
     return replace(work([]), bad_lines=[replace(bad, error=RefusedTextError)], skipped=np.zeros(1, dtype=np.int64))
@@ -91,7 +91,7 @@ def rejected_path(prefix: str) -> str:
 
 
 def json_line(record: dict[str, object]) -> bytes:
-    """Returns a record as a line of JSON in UTF-8; escapes bytes of paths that are not UTF-8."""
+    """Returns a record as a line of JSON in UTF-8; if a path is not UTF-8, escapes its invalid bytes."""
     return json.dumps(record, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
 
 
@@ -100,7 +100,7 @@ class DocumentTokens:
     """The token ids to add to each document that has tokens.
 
     Attributes:
-        bos, eod: ids to put before the first and after the last token; None adds no token.
+        bos, eod: id to put before the first token, and id to put after the last token; None adds no token.
     """
 
     bos: int | None = None
@@ -108,7 +108,7 @@ class DocumentTokens:
 
     @classmethod
     def of(cls, tokenizer: TextTokenizer, *, prepend_bos: bool = False, append_eod: bool = False) -> Self:
-        """Returns the requested ids of a tokenizer; raises `MissingTokenError` if the tokenizer lacks one."""
+        """Returns `bos` and `eod` of a tokenizer, each if requested; raises `MissingTokenError` for a missing token."""
         return cls(bos=tokenizer.bos if prepend_bos else None, eod=tokenizer.eod if append_eod else None)
 
     def add(
@@ -116,7 +116,7 @@ class DocumentTokens:
     ) -> tuple[NDArray[Any], NDArray[np.int32], int]:
         """Adds `bos` and `eod` to each document; returns tokens, lengths, and the number of documents with doubled ids.
 
-        An id is doubled if the document already began with `bos` or ended with `eod`.
+        An id is doubled if the document already began with the added `bos`, or already ended with the added `eod`.
 
         Args:
             tokens: tokens of all sequences, concatenated, in the dtype of the dataset.
@@ -155,14 +155,14 @@ def insert_items(items: NDArray[Any], places: NDArray[np.int64], values: NDArray
 
 @dataclass(frozen=True, slots=True)
 class TemplateTokens:
-    """The ids to add `before` and `after` each text, including empty texts."""
+    """The ids to add `before` each text and `after` each text, even if the text is empty."""
 
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, tokenizer: TextTokenizer) -> TemplateTokens:
-        """Returns the ids that the tokenizer's template adds to a text; none without a template."""
+        """Returns the ids that the tokenizer's post-processor adds to a text; no ids without a post-processor."""
         return cls(*tokenizer.template()) if isinstance(tokenizer, HuggingFaceTokenizer) else cls()
 
     def add(self, encoded: Encoded) -> Encoded:
@@ -176,8 +176,8 @@ class TemplateTokens:
         return replace(encoded, tokens=tokens, lengths=encoded.lengths + len(added))
 
 
-# A longer run of characters without white space is not prose. `nupunkt` scans from each full stop in it to its end, in
-# quadratic time: 30 kB of "x.)" take half a second, 60 kB two. So `nupunkt` receives only the ends of such a run.
+# A longer word is not prose. `nupunkt` scans from each full stop in a word to the end of the word, in quadratic time:
+# half a second for 30 kB of "x.)", two seconds for 60 kB. So `nupunkt` receives only the start and end of such a word.
 _LONGEST_WORD = 1000
 _LONG_WORD = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
 
@@ -186,8 +186,8 @@ class SentenceSplitter:
     """A splitter of texts into sentences. Thread-safe and picklable.
 
     Args:
-        keep_newlines: keep the white space after each sentence, so that the joined sentences equal the text; by default
-            sentences are stripped. The reference has the same option.
+        keep_newlines: keep the white space after each sentence, so that the joined sentences equal the text; otherwise
+            each sentence is stripped. The reference has the same option.
 
     Raises:
         MissingExtraError: `nupunkt` is not installed.
@@ -209,7 +209,7 @@ class SentenceSplitter:
         return partial(SentenceSplitter, keep_newlines=self.keep_newlines), ()
 
     def split(self, text: str) -> list[str]:
-        """Returns the sentences of a text; a text of white space has one sentence with `keep_newlines`, else none."""
+        """Returns the sentences of a text; a text of white space is one sentence with `keep_newlines`, else none."""
         spans = list(self._model.span_tokenize(_without_long_words(text)))
         if not self.keep_newlines:
             return [sentence for start, stop in spans if (sentence := text[start:stop].strip())]
@@ -228,7 +228,7 @@ def split_texts(texts: Texts, splitter: SentenceSplitter) -> Texts:
 
 
 def _without_long_words(text: str) -> str:
-    """Returns a text of the same length in which the middle of each very long word is replaced by `x`."""
+    """Replaces each character in the middle of a very long word by `x`; the text keeps its length."""
     if len(text) <= _LONGEST_WORD or max(map(len, text.split()), default=0) <= _LONGEST_WORD:
         return text
     return _LONG_WORD.sub(lambda word: word[0][:200] + "x" * (len(word[0]) - 400) + word[0][-200:], text)
@@ -275,10 +275,10 @@ class TokenizedBlock(RecordCounts):
 def convert_records(
     bundle: Sequence[Block], convert: Callable[[Any], Result]
 ) -> tuple[list[Result], list[BadLine], SkippedRecords]:
-    """Converts the value of each record; returns the results of `convert`, the bad records, and the skipped indices.
+    """Converts the value of each record; returns results of `convert`, bad records, and indices of skipped records.
 
     `convert` raises `UnusableLineError` or `InputError` for a bad record. Blank and bad records are skipped; their
-    indices, int64[num_skipped], count the records of the bundle from 0.
+    indices, int64[num_skipped], count all records of the bundle from 0.
     """
     results: list[Result] = []
     bad_lines: list[BadLine] = []
@@ -342,7 +342,7 @@ class BlockTokenizer:
         )
 
     def _column(self, encoded: Encoded, text_ends: NDArray[np.int64] | None) -> tuple[Column, int]:
-        """Returns encoded texts as a column, and the number of documents with a doubled `bos` or `eod`."""
+        """Returns a column of encoded texts, and the number of documents in which `bos` or `eod` is doubled."""
         tokens = encoded.tokens.astype(self._dtype)
         used = encoded.lengths > 0  # texts without tokens are not stored
         lengths = encoded.lengths[used].astype(np.int32)

@@ -1,4 +1,4 @@
-"""Tokenizes conversations into a pair with a roles column; datasets later pack the conversations to any length."""
+"""Tokenizes conversations into a pair with a roles column; datasets pack them into samples of any length."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def token_bytes(tokenizer: HuggingFaceTokenizer) -> NDArray[np.int64] | None:
 
 
 def _schema_of(block: Block | None) -> Schema:
-    """Detects the schema by the first record that fits any schema; `messages` if no record is an object."""
+    """Returns the schema of the first record that fits a schema, or `messages` if no record is an object."""
     failure: ConfigError | None = None
     for record in () if block is None else records_of(block):
         if type(record.value) is dict:
@@ -177,7 +177,7 @@ class ConversationTokenizer:
         kinds = np.where(np.array(are_answers, dtype=bool), np.uint8(answer), np.uint8(PartKind.prompt))
         last_part = np.cumsum(part_counts) - 1
 
-        # The end-of-document token joins the last part.
+        # The end-of-document token belongs to the last part.
         ends = np.cumsum(lengths)
         open_ended = tokens[ends - 1] != self._eod
         tokens = np.insert(tokens, ends[open_ended], self._eod)
@@ -186,7 +186,7 @@ class ConversationTokenizer:
 
         part_starts = np.concatenate([np.zeros(1, dtype=np.int64), part_stops])[: len(part_stops)]
         part_starts[last_part - part_counts + 1] = 0
-        kept = part_stops > part_starts  # no token may end in a part
+        kept = part_stops > part_starts  # omits parts in which no token ends
         owner = np.repeat(np.arange(len(lengths)), part_counts)
         document_ends = np.cumsum([len(document) for document in documents], dtype=np.int64)
         hashes = None
@@ -230,7 +230,7 @@ class ConversationRecipe(Recipe):
         return chosen | self.settings.recorded()
 
     def of_shards(self) -> dict[str, Any]:
-        special_tokens = self.tokenizer.special_tokens_dict  # templates may use them
+        special_tokens = self.tokenizer.special_tokens_dict  # chat templates may use these tokens
         return {"recipe": "conversations", "special_tokens": special_tokens, **self.options("", None)}
 
     def pipeline(self, _first: InputSlice, *, num_workers: int) -> BlockPipeline:
@@ -306,7 +306,7 @@ def _inspect_first_block(
     """Returns the schema, the template, and the texts rendered from the first block within the time limit."""
     texts: list[str] = []
     seconds = settings.record_timeout_seconds
-    with WorkerThreads(1) as threads:  # `orjson` crashes if an interrupt arrives while it starts
+    with WorkerThreads(1) as threads:  # if `orjson` is interrupted while it starts, it crashes
         schema = settings.schema or threads.submit(partial(_schema_of, first)).result()
         template = None if schema == "text" else find_chat_template(tokenizer, settings.chat_template)
 

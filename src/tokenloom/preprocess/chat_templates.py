@@ -39,7 +39,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateSource:
-    """A chat template in Jinja, or `chatml`; `special_tokens` maps variables ("bos_token") to the texts of tokens."""
+    """A chat template in Jinja, or `chatml`; `special_tokens` maps variables ("bos_token") to spellings of tokens."""
 
     name: str
     source: str
@@ -143,7 +143,7 @@ class JinjaTemplate:
         if self._has_markers:
             content = json.dumps(messages, ensure_ascii=False, default=str)
             if _BEGIN in content or _END in content:
-                refuse_record("contains U+FDD0 or U+FDD1, which tokenloom reserves to mark answers")
+                refuse_record("the conversation contains U+FDD0 or U+FDD1, which tokenloom reserves to mark answers")
             return self._marked_parts(self._text(messages, prompt=False))
         whole = self._text(messages, prompt=False)
         parts: list[Part] = []
@@ -172,7 +172,7 @@ class JinjaTemplate:
         for number, piece in enumerate(text.split(_BEGIN)):
             answer, end, prompt = piece.partition(_END) if number else ("", "", piece)
             if bool(number) != bool(end) or _END in prompt:
-                refuse_record(f"{self.name} has nested or cut `generation` blocks")
+                refuse_record(f"{self.name} has nested or incomplete `generation` blocks")
             parts += [Part(answer, is_answer=True), Part(prompt, is_answer=False)]
         return [part for part in parts if part.text]
 

@@ -34,7 +34,7 @@ _PREVIEW_BLOCK_BYTES = 64 << 10
 _SHOWN_IDS = 8
 
 _MOST_THREADS = 8
-"""Maximum threads per process: the single reader and writer thread needs a sixth of the time of each worker thread."""
+"""Maximum number of threads per process: the one thread that reads and writes needs a sixth of a worker's time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ def plan_corpus(
     target = target.rstrip(os.sep) if settings.one_pair_per_file else target  # a folder
     target = admit(checked_output_prefix("output_prefix", target))
     added = DocumentTokens.of(tokenizer, prepend_bos=settings.prepend_bos, append_eod=settings.append_eod)
-    # A user's tokenizer in pure Python scales with processes only; these must be able to import its class.
+    # A user's tokenizer in pure Python scales with processes only; the processes must be able to import its class.
     is_python = overrides(tokenizer, "encode_texts") and type(tokenizer).__module__ != "__main__"
     recipe = TextRecipe(
         settings=settings,
@@ -153,15 +153,15 @@ def preprocess_corpus(
     settings: CorpusSettings | None = None,
     **how: Unpack[JobArguments],
 ) -> CorpusSummary:
-    """Tokenizes a corpus into `PREFIX_KEY_document.bin` and `.idx` with a manifest, for each key.
+    """Tokenizes a corpus: for each key, writes `PREFIX_KEY_document.bin` and `.idx` with a manifest.
 
     Cuts the input into shards; the cuts depend only on the inputs and `shard_bytes`. Tokenizes each shard into a part
     in the folder `PREFIX.job`. At the end, assembles all parts into the datasets, publishes them atomically and removes
     the folder. A repeated call after an interrupt or kill does only the missing shards. Calls on several machines that
-    share the folder divide the shards among themselves. Documents keep their order. The bytes do not depend on the
-    number of processes and threads, `shard_bytes`, `block_bytes`, the engine or the runner.
+    share the folder divide the shards among themselves. Documents keep their order. The bytes of the datasets do not
+    depend on the number of processes and threads, `shard_bytes`, `block_bytes`, the engine or the runner.
 
-    Memory: about 120 MB per process and 60 MB per thread, and more if few words of a text repeat; a long record
+    Memory: about 120 MB per process and 60 MB per thread, and more for texts in which few words repeat; a long record
     (see `max_record_bytes`) takes up to 250 times its size. Memory does not depend on the size of the input.
 
     Args:
@@ -172,14 +172,14 @@ def preprocess_corpus(
         num_processes: number of processes on this machine. The default is one per eight processors, or one per
             processor for pure Python: sentence splitting, or your own importable class with an `encode_texts` method.
         num_workers: threads per process; None to use all processors.
-        runner: runs the shards elsewhere, such as `RayRunner`.
-        work_folder: folder for the parts instead of `PREFIX.job`.
+        runner: an object that runs the shards elsewhere, such as a `RayRunner`.
+        work_folder: folder in which to create the job's folder, instead of `PREFIX.job` beside the output.
         restart: discard the finished shards of an unfinished earlier call.
         overwrite: replace existing datasets of other jobs; the old datasets stay intact until the job is complete.
-        progress: called often, from the calling thread.
+        progress: function to call often with a `JobProgress`, from the calling thread.
 
     Raises:
-        ConfigError: a setting is wrong, or the folder belongs to an unfinished job with other settings or inputs.
+        ConfigError: a setting is wrong, or the job's folder belongs to an unfinished job with other settings or inputs.
         OutputExistsError: other datasets with these names exist, and `overwrite` is False.
         OutputBusyError: another process is writing one of the datasets.
         InputError: the input is bad, has no documents, or changed during the job.
@@ -229,7 +229,7 @@ class DocumentPreview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorpusPreview:
-    """A preview of a job: the first documents, and the numbers of files and shards.
+    """A preview of a job: its first documents, and counts of its files and shards.
 
     Attributes:
         documents: the first documents for each key, in order.
@@ -260,7 +260,7 @@ def preview_corpus(
     *,
     count: int = 5,
 ) -> CorpusPreview:
-    """Returns the first `count` documents as `preprocess_corpus` would store them; writes nothing.
+    """Returns the first `count` documents of each key as `preprocess_corpus` would store them; writes nothing.
 
     Has the arguments and errors of `preprocess_corpus`, but returns bad records instead of raising errors for them.
     """

@@ -5,7 +5,7 @@ Files in `PREFIX.job`:
     job.json            settings and inputs that decide the output bytes; a process whose job differs raises an error
     job.lock            shared lock of every process of the job; exclusive lock of the process that writes `job.json`
     KEY.lock            lock of the process that tokenizes the shard KEY; contains the owner's boot id and process id
-    KEY_0.bin, .idx     the shard's part for text key 0; also KEY.rejected.jsonl, KEY.records, KEY.hashes
+    KEY_0.bin, .idx     the part's pair for the text key with index 0; also KEY.rejected.jsonl, KEY.records, KEY.hashes
     KEY.journal         exists while a process tokenizes the shard, see `ShardJournal`
     KEY.json            the shard's report, written last: the shard is done
     assembly.lock       lock of the process that assembles the parts into datasets; contents as KEY.lock
@@ -13,8 +13,8 @@ Files in `PREFIX.job`:
 Locks are `flock` locks and end with their process. If a filesystem does not share locks between machines, two machines
 may tokenize the same shard: both machines write the same bytes, and files appear atomically.
 
-The folder is renamed before it is removed, so no process can join a half-removed folder. If the removing process is
-killed, the next call removes the rest.
+The folder is renamed before it is removed, so no process can join a half-removed folder. If the process that removes
+the folder is killed, the next call removes the rest.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ class FolderGoneError(Exception):
 
 
 class Silence:
-    """A timer that measures how long the value of a heartbeat has not changed.
+    """A timer that measures for how long the value of a heartbeat has not changed.
 
-    Each call of `seconds` adds at most `most_seconds`, so that time during which this process was stopped is ignored.
+    Each call of `seconds` adds at most `most_seconds`: if this process itself was stopped, that time does not count.
     """
 
     def __init__(self, most_seconds: float) -> None:
@@ -101,7 +101,7 @@ class JobFolder:
         """Makes this process a member of the job during the `with` block.
 
         At the end removes the folder if no other process is a member and no shard has a report or a journal. If the
-        folder is missing, creates it if `makes`, else raises `FolderGoneError`. Raises `ConfigError` if the folder
+        folder is missing, creates it (with `makes`) or raises `FolderGoneError`. Raises `ConfigError` if the folder
         belongs to an unfinished job with other settings or inputs.
         """
         try:
@@ -109,7 +109,7 @@ class JobFolder:
                 yield
         finally:
             self._member = None
-            if not self.has_journals():  # a crash needs its journal
+            if not self.has_journals():  # the attempt after a crash needs the journal
                 self._remove_if_alone(even_if_done=False)
 
     def _membership(self, *, makes: bool) -> ExitStack:
@@ -153,7 +153,7 @@ class JobFolder:
     def _require_same_job(self) -> None:
         found, expected = read_description(self._job_path), self._description()
         if found is None:
-            raise FolderGoneError  # its writer died; at the next attempt this process may write it
+            raise FolderGoneError  # the writer of `job.json` died; the next attempt may write the file
         if found != expected:
             names = differences_of(found["settings"], expected["settings"]) or "its inputs differ or have changed"
             message = f"another process is running a different job in `{self.path}`: {names}"
@@ -190,7 +190,7 @@ class JobFolder:
             self.remove()
 
     def remove(self) -> None:
-        """Removes the job's files, then the empty folder; processes waiting for a lock there get `FolderGoneError`."""
+        """Removes the job's files, then the empty folder; processes that wait for locks there get `FolderGoneError`."""
         remove_own(self._removed_path)
         path = self.path
         with suppress(OSError):  # another file may have that name
@@ -208,7 +208,7 @@ class JobFolder:
         return os.path.join(self.path, shard.key)
 
     def report(self, shard: Any) -> Any | None:
-        """Returns the report of a shard, cached; None if the shard is not done."""
+        """Returns the report of a shard, and caches it; returns None if the shard is not done."""
         if (known := self._reports.get(shard.key)) is not None:
             return known
         path = f"{self.part_prefix(shard)}.json"
@@ -240,7 +240,7 @@ class JobFolder:
 
         With `wait`, waits until the owner of the lock is done, dead, or silent for `worker_timeout_seconds`: an owner
         touches its lock file regularly. A silent (frozen) owner may wake up and do the shard a second time: both
-        processes write the same bytes, and files appear atomically. Raises `FolderGoneError` if the job was finished.
+        processes write the same bytes, and files appear atomically. Raises `FolderGoneError` if the job is finished.
         """
         name = f"{shard.key}.lock"
         path = os.path.join(self.path, name)
@@ -262,7 +262,7 @@ class JobFolder:
             with storage_errors("stat", path), suppress(FileNotFoundError):
                 touched = os.stat(path).st_mtime_ns  # only compared with earlier values: clocks of machines differ
             if silence.seconds(touched) > timeout_seconds:
-                _LOGGER.warning("this process does shard %d too: its owner does not respond", shard.number)
+                _LOGGER.warning("this process does shard %d too: the owner of its lock does not respond", shard.number)
                 yield True
                 return
 

@@ -156,7 +156,7 @@ def run_job(
         if not is_remote(plan.prefix):  # fail before the work starts if the output folder is not writable
             make_folder_of(prefix := plan.outputs[0].prefix)
             with storage_errors("create", bin_path(prefix)):
-                TemporaryFile(dir=os.path.dirname(prefix) or ".").close()  # on most filesystems, a kill leaves nothing
+                TemporaryFile(dir=os.path.dirname(prefix) or ".").close()  # on most filesystems, a kill leaves no file
         if restart or not _is_finished(plan):
             _require_own_outputs(plan, overwrite=overwrite)
             if restart:
@@ -249,7 +249,7 @@ def _summary(plan: JobPlan, reports: Sequence[ShardReport], *, num_shards_reused
 
 
 def _is_finished(plan: JobPlan) -> bool:
-    """Returns whether all datasets of a job exist, made from equal inputs with equal settings."""
+    """Returns whether all datasets of a job exist and were made from equal inputs with equal settings."""
     if plan.reads_streams:
         return False
     num_bad = num_documents = 0
@@ -275,7 +275,7 @@ def _is_finished(plan: JobPlan) -> bool:
 
 
 def _finished_manifest(plan: JobPlan, output: PlannedOutput, planned: PlannedDataset) -> Manifest | None:
-    """Returns the manifest of a dataset that exists as planned with all its files; else None."""
+    """Returns the manifest of a dataset if the dataset exists as planned, with all its files; else None."""
     if existing_path(planned.prefix) is None:  # the call also completes an interrupted publication
         return None
     manifest, columns = _own_manifest(plan, output, planned), recorded_columns(planned.prefix)
@@ -323,7 +323,7 @@ def _own_manifest(plan: JobPlan, output: PlannedOutput, planned: PlannedDataset)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """A finished shard, and which of its documents are kept."""
+    """A finished shard, and the choice of its documents for the datasets."""
 
     shard: PlannedShard
     report: ShardReport
@@ -352,7 +352,7 @@ def _assemble(
     _require_documents(plan, folder, parts)
     planned = [dataset for output in plan.outputs for dataset in output.datasets]
     with ExitStack() as stack:
-        # The locks prevent that another job publishes a dataset between this check and our publication.
+        # The locks prevent that another job publishes a dataset between the check below and our publication.
         locks = [stack.enter_context(OutputLock(idx_path(each.prefix))) for each in planned[:MOST_LOCKED]]
         may_replace = _require_own_outputs(plan, overwrite=overwrite)
         new: list[PendingDataset] = []
@@ -400,7 +400,7 @@ def _require_documents(plan: JobPlan, folder: JobFolder, parts: Sequence[_Part])
         found = f"{ledger.num_blank} blank lines, {num_bad} bad records{first}"
         raise InputError(f"{name}: no {plan.recipe.documents} found: {found}", hint=plan.recipe.expected)
     if budget.is_exceeded(num_bad, num_documents + num_bad):
-        message = f"{name}: too many bad records: {num_bad} of {num_documents + num_bad}, {budget} allowed"
+        message = f"{name}: too many bad records: {num_bad} of {num_documents + num_bad} records, {budget} allowed"
         raise InputError(message + first, hint=f"{ALLOW_MORE}; finished shards are kept")
 
 

@@ -62,7 +62,7 @@ class PlannedShard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedOutput:
-    """The datasets that are made from the same shards, one per key and split, with one file of bad records."""
+    """The datasets that are made from the same shards: one dataset per key and split, and one file of bad records."""
 
     prefix: str
     datasets: tuple[PlannedDataset, ...]  # ordered by split, then by key

@@ -50,7 +50,7 @@ from tokenloom.tokenizers.text_tokenizer import TextTokenizer, in_words, refusal
 _TEXT_SUFFIX = ".txt"
 _BLOCK_BYTES = 1 << 18
 _FOLDER_SHARE = 256
-"""Factor on `shard_bytes` for a folder: its shards count image bytes, shards of records count only the records."""
+"""Factor on `shard_bytes` for a folder: shards of a folder count texts and images, shards of a file only records."""
 
 _PAIRS_AT_ONCE = 8
 """Number of pairs in a bundle."""
@@ -283,9 +283,9 @@ def preprocess_multimodal(
     """Tokenizes image-text pairs into a multimodal dataset, `PREFIX.bin` and `PREFIX.idx`.
 
     A document consists of the tokens of the text (mode 0) and the bytes of the undecoded image file as int32 (mode 1);
-    see `image_to_item`. Runs as a resumable job, like `preprocess_corpus`. Do not modify images during the job. A
-    repeated call does not notice that an image whose path is in a record has changed: pass `restart=True` after the
-    change. Memory: 8 × (`num_workers` + 2) images per process.
+    see `image_to_item`. Runs as a resumable job, like `preprocess_corpus`. Do not modify images during the job. If a
+    record names an image and the image changes, a repeated call does not notice the change: pass `restart=True`.
+    Memory: 8 × (`num_workers` + 2) images per process.
 
     The input is a file or a folder. Each record of a file (JSON lines or a table) has a text and an image path relative
     to the file's folder. A folder has two files with the same stem per pair, such as `cat.txt` and `cat.jpg`; the pairs
@@ -311,8 +311,8 @@ def write_image_records(
 ) -> int:
     """Writes a copy of JSON lines with an image path under `image_key` in each record; returns the number of records.
 
-    The first record gets the image with the first name, and so on. Blank lines and hidden files are skipped. (The
-    reference's tool takes images in the order in which the filesystem lists them; machines may list them differently.)
+    Record n gets the nth image, in the order of names. Blank lines and hidden files are skipped. (The reference's tool
+    takes images in the order in which the filesystem lists them; this order may differ between machines.)
     """
     folder = os.path.abspath(images_folder)
     with storage_errors("open", images_folder):

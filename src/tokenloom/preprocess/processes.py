@@ -75,7 +75,7 @@ def work_in_processes(job: ShardedJob, folder: JobFolder, *, num_processes: int,
                         problem += f" at {found}"
                 if num_deaths[child.shard] >= _MOST_DEATHS:
                     problem += f", as did {_MOST_DEATHS - 1} processes before it"
-                    hint = "if memory ran out, use fewer workers; finished shards are kept"
+                    hint = "if memory ran out, lower `num_processes` or `num_workers`; finished shards are kept"
                     raise WorkerError(problem, hint=hint)
                 _LOGGER.warning("%s; starting another process", problem)
                 children.start()
@@ -218,8 +218,8 @@ def local_runner(
 ) -> Runner:
     """Returns a runner that runs shards in this process, or in several processes of this machine.
 
-    By default, `num_processes` is processors / (`num_workers`, else `threads_per_process`), at most `most_processes`.
-    By default, `num_workers`, the number of threads per process, is processors / processes.
+    Default of `num_processes`: processors / `num_workers`, or processors / `threads_per_process` if both are None; at
+    most `most_processes`. Default of `num_workers`, the number of threads per process: processors / processes.
     """
     for name, number in (("num_processes", num_processes), ("num_workers", num_workers)):
         if number is not None:

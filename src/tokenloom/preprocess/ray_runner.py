@@ -43,7 +43,7 @@ class RayRunner:
         checked_integer("max_retries", self.max_retries, at_least=0)
 
     def __call__(self, job: ShardedJob, folder: JobFolder, book: Book) -> None:
-        """Runs all shards of a job; raises the error of the first task that fails, and keeps finished shards."""
+        """Runs all shards of a job; if a task fails, raises its error. Finished shards stay usable."""
         if job.reads_streams:
             hint = "write the input to a file first, or run the job without Ray"
             raise ConfigError("other machines cannot read a pipe of this machine", hint=hint)

@@ -51,7 +51,7 @@ def detect_schema(columns: Iterable[str]) -> Schema:
         return "alpaca"
     if "text" in found:
         return "text"
-    message = f"no schema of {', '.join(SCHEMAS)} fits the columns {', '.join(sorted(found)) or '(none)'}"
+    message = f"none of the schemas {', '.join(SCHEMAS)} fits the columns {', '.join(sorted(found)) or '(none)'}"
     raise ConfigError(message, hint="rename the columns, or set `schema`")
 
 
@@ -84,7 +84,7 @@ def read_record(record: Any, schema: Schema) -> list[Conversation] | str:
 
 
 def _check(messages: list[Message], first: int) -> None:
-    """Rejects a conversation without assistant turn, or without user turn before it; message 0 has number `first`."""
+    """Rejects a conversation with no assistant turn, or no user turn before it; message 0 has the number `first`."""
     roles = [message["role"] for message in messages]
     if roles[0] == "assistant" or (roles[0] in _OPENING and roles[1:2] == ["assistant"]):
         refuse_record(f"message {first + roles.index('assistant')}: no user turn before the assistant turn")
@@ -145,7 +145,7 @@ def _content(content: Any, where: str, *, may_be_null: bool) -> str | None:
 
 
 def _text(record: Mapping[str, Any], columns: tuple[str, ...], *, required: bool = True) -> str:
-    """Returns the first nonempty text among `columns`, else ""; if `required`, rejects a record that lacks a text."""
+    """Returns the first nonempty text among `columns`, else ""; if `required`, rejects a record that lacks them all."""
     present = [column for column in columns if record.get(column) not in (None, "")]
     if not present:
         if required and not any(record.get(column) == "" for column in columns):

@@ -29,7 +29,7 @@ _MOST_PASSES = 1 << 16
 
 
 def hash_documents(columns: Sequence[Texts], num_documents: int) -> DocumentHashes:
-    """Returns a hash of each document over the texts of all keys (one `Texts` per key): uint64[num_documents, 2].
+    """Returns a hash, uint64[num_documents, 2], of each document's texts for all keys (`columns`: one per key).
 
     The hash includes the number of texts and their lengths: two documents have equal hashes only if they have the same
     texts for the same keys, divided in the same way. BLAKE2b is a cryptographic hash; among 10¹² documents, the
@@ -52,7 +52,7 @@ def hash_documents(columns: Sequence[Texts], num_documents: int) -> DocumentHash
 
 
 def hash_of_text(text: str | bytes) -> DocumentHashes:
-    """Returns the hash of a document with one text, as stored in PREFIX.hashes.npy: uint64[2].
+    """Returns the hash, uint64[2], that PREFIX.hashes.npy contains for a document with one text.
 
     Args:
         text: the exact input text, including newlines, as a string or UTF-8 bytes.
@@ -123,14 +123,14 @@ def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def first_occurrences(
     hash_arrays: Sequence[DocumentHashes], *, memory_bytes: int = 256 << 20
 ) -> list[NDArray[np.bool_]]:
-    """Returns a mask bool[num_documents] per shard: True unless an earlier document has the same hash.
+    """Returns a mask per shard, bool[num_documents]: False if an earlier document has the same hash, else True.
 
-    If memory is limited, reads all hashes several times, and each time compares the hashes with certain leading bits.
-    Copies of a document need no extra memory.
+    If `memory_bytes` is too small for all hashes, reads them in several passes. Each pass compares the hashes that have
+    the same leading bits. Copies of a document need no extra memory.
 
     Args:
         hash_arrays: uint64[num_documents, 2] per shard, in the order of the corpus; memory-mapped files are allowed.
-        memory_bytes: limit for the hashes handled at a time; excludes the result and a block of a million hashes.
+        memory_bytes: limit for the hashes of a pass; the result and a block of a million hashes do not count.
 
     Raises:
         ConfigError: an array has a wrong shape or dtype, or `memory_bytes` is too small.
@@ -180,7 +180,7 @@ def _mark_pass(
 
 
 def _is_first(rows: DocumentHashes) -> NDArray[np.bool_]:
-    """Returns for each row whether all earlier rows differ from it, bool[num_rows]."""
+    """Returns for each row, bool[num_rows], whether all earlier rows differ from this row."""
     order = np.lexsort((rows[:, 1], rows[:, 0]))  # stable: equal rows keep their order
     ordered = rows[order]
     first = np.ones(len(rows), dtype=np.bool_)

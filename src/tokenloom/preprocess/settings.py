@@ -94,7 +94,7 @@ class JobSettings(ReadLimits):
             checked_number(name, getattr(self, name), above=0)
 
     def recorded(self) -> dict[str, Any]:
-        """Returns the settings of this class that decide bytes and differ from the default, for the manifest."""
+        """Returns what the manifest records: settings of this class that decide bytes, if not at their default."""
         return ReadLimits.recorded(self) | ({"document_hashes": True} if self.document_hashes else {})
 
     def of_job(self) -> dict[str, Any]:
@@ -113,11 +113,11 @@ class CorpusSettings(JobSettings):
             the files of a folder that have unknown suffixes.
         append_eod: append the tokenizer's end-of-document token to each nonempty document.
         prepend_bos: prepend the tokenizer's beginning-of-document token to each nonempty document.
-        template_tokens: add the special tokens of the tokenizer's template (such as "[CLS]" and "[SEP]") to each text,
-            even if it is empty, inside the tokens of `prepend_bos` and `append_eod`.
+        template_tokens: add the special tokens of the tokenizer's post-processor (such as "[CLS]") to each text,
+            even if the text is empty; the tokens of `prepend_bos` and `append_eod` then surround these tokens.
         split_sentences: write one sequence per sentence, to PREFIX_KEY_sentence.
         keep_newlines: keep the white space after each sentence.
-        drop_duplicates: keep only the first of all documents with equal texts.
+        drop_duplicates: of documents with equal texts, keep only the first.
         shares: share of documents per split, assigned by a hash of the texts; empty for no splits.
         split_seed: seed for assigning documents to splits.
         engine: library that encodes texts; auto: gigatoken if it gives equal ids, else the tokenizer's own library.
@@ -227,8 +227,8 @@ class MultimodalSettings(JobSettings):
         text_key: key of the text in a record.
         image_key: key of the image path in a record; paths are relative to the folder of the input file.
         append_eod: append the tokenizer's end-of-document token to each nonempty text.
-        pad_length: truncate each nonempty text to this many tokens, or pad the text with end-of-document tokens; needs
-            `append_eod`.
+        pad_length: number of tokens of each nonempty text: a longer text is truncated, a shorter text is padded with
+            end-of-document tokens; needs `append_eod`.
         shard_bytes: bytes of the input file per shard, not counting the images that its records name. If the input is a
             folder, a shard has texts and images of up to 256 × `shard_bytes` together.
     """

@@ -62,10 +62,10 @@ _MOST_POLL_SECONDS = 1.0
 ALLOW_MORE = "raise `bad_records` and run the same command again, or correct the input"
 
 RECORDS = "records"
-"""Name of the array of the indices of skipped records, counted from 0 over all slices of a shard; absent if none."""
+"""Name of the array with indices of skipped records, from 0 over all slices of a shard; absent if none is skipped."""
 
 HASHES = "hashes"
-"""Name of the array of document hashes over the texts of all keys; `hashes_N` has those of key N, counted from 0."""
+"""Name of the array of document hashes over the texts of all keys; `hashes_N` is over the texts of key index N."""
 
 Place = tuple[str, int]
 """The path of a file and the number of a record in it, counted like `Block.first_record`."""
@@ -157,7 +157,7 @@ class PartWriter:
         recipe = self.plan.recipe
         if recipe.hashes_documents:
             self._arrays[HASHES] = []
-        with ExitStack() as stack:  # closes the others if one cannot be opened
+        with ExitStack() as stack:  # closes the other files if one cannot be opened
             for number in range(len(self.plan.columns)):
                 path = bin_path(part_pair(self.prefix, number))
                 builder = IndexedDatasetBuilder(
@@ -202,14 +202,14 @@ class PartWriter:
     def _reject(self, bad: BadLine) -> None:
         budget = self.plan.settings.bad_records
         if budget.is_exceeded(self.counts["num_rejected"] + 1):
-            # The error needs the line number in the file; the lines of stored records are computed at the end.
+            # This error needs the line number in the file; for stored records, it is computed at the end of the job.
             slices = (slice_ for slice_ in self.shard.slices if slice_.file.path == bad.path)
             num_before = sum(count_lines_before(each) for each in slices if each.numbers_records_from_its_start)
             bad = replace(bad, line=bad.line + num_before)
             if budget.most == 0:
                 hint = f"correct the {bad.unit}, or set `bad_records` to write bad {bad.unit}s to a separate file"
                 raise bad.error(f"{bad.place}: {bad.reason}", hint=hint)
-            message = f"{bad.place}: {bad.reason}: more than {budget} bad records"
+            message = f"{bad.place}: {bad.reason}; found more than {budget} bad records"
             raise bad.error(message, hint=f"{ALLOW_MORE}; finished shards are kept")
         if self._rejected is None:
             self._rejected = PendingFile(rejected_path(self.prefix))
@@ -234,7 +234,7 @@ class PartWriter:
         def manifest(number: int, pair: PairFacts) -> Manifest:
             if recipe.is_multimodal:  # the bytes of images do not count as tokens
                 pair = replace(pair, largest_token=None if self.largest_token < 0 else self.largest_token)
-            planned = replace(self.plan.outputs[0].datasets[number], split=None)  # the first datasets: one per key
+            planned = replace(self.plan.outputs[0].datasets[number], split=None)  # the first split has one per key
             return recipe.manifest(pair, planned, files=files, ledger=ledger, engine=pipeline.engine)
 
         for number, builder in enumerate(self._builders):
@@ -484,7 +484,7 @@ def _tokenized(
             threads.is_hung = True
             place = "" if first.unit == "file" else f" {first.unit} {first.first_record} or later"
             message = f"`{first.path}`{place}: tokenizing takes longer than {seconds:g} seconds"
-            raise StuckRecordError(message, hint="run the same command again: it treats the slow record as a bad one")
+            raise StuckRecordError(message, hint="run the same command again: the slow record then counts as bad")
         return future.result()
 
     for bundle in bundles:

@@ -33,7 +33,7 @@ returns the report. It calls `progress` often with `Counts`, from the calling th
 
 
 def hash_of(value: Any) -> str:
-    """Returns a hash of a JSON value: 24 hex digits."""
+    """Returns a hash, 24 hex digits, of a JSON value."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:24]
 
 
@@ -69,7 +69,7 @@ class ShardedJob(ABC):
         """Returns the settings that must be equal in all processes of the job, as JSON values."""
 
     def input_keys(self) -> list[str]:
-        """Returns a short hash of each input, sorted; a job may resume with more inputs, but not with fewer."""
+        """Returns the sorted short hashes of all inputs; a job may resume with more inputs, but not with fewer."""
         return []
 
     @abstractmethod
@@ -89,7 +89,7 @@ class ShardedJob(ABC):
         """Returns a phrase that describes the input of a shard, such as its first file."""
 
     def blame(self, part_prefix: str, reason: str) -> str | None:
-        """Marks the last record of a dead process as bad; returns a phrase for that record, None if none is known."""
+        """Marks the last record of a dead process as bad; returns a phrase for it, or None if the record is unknown."""
         return None
 
     @cached_property
@@ -119,7 +119,7 @@ class Book(Protocol):
     """An object that receives the progress of each shard."""
 
     def update(self, number: int, counts: Counts, *, is_done: bool = False) -> None:
-        """Replaces the counts of the shard with index `number`; `is_done` counts the shard as finished."""
+        """Sets the counts of the shard with index `number` to `counts`; `is_done` marks the shard as finished."""
 
 
 class ProgressBook:
