@@ -310,8 +310,8 @@ def test_a_damaged_index_is_not_the_end_of_the_data(corpus, kind):
     dataset = make_dataset(kind, corpus)
     damaged = copy.copy(dataset)
     for row, message in (
-        ([0, 2**31, 5], "it has sentences beyond the"),
-        ([5, 2, 5], "it has sentences beyond the"),
+        ([0, 2**31, 5], "sentences beyond the"),
+        ([5, 2, 5], "sentences beyond the"),
         ([0, 2, 1000], "its target length is 1000 tokens, which must be at most"),
     ):
         damaged.order.opened = {"sample_index": np.array([row], dtype=np.uint32)}

@@ -104,7 +104,7 @@ def test_who_may_not_write_is_told_what_is_missing(bucket, data, monkeypatch):
         raise AccessDeniedError(message)
 
     monkeypatch.setattr(ObstoreClient, "upload", refuse)
-    message = r"has no entry [0-9a-f]+-GPTDataset-train, and it cannot be written"
+    message = r"has no entry [0-9a-f]+-GPTDataset-train, and the entry cannot be written"
     with pytest.raises(IndexCacheError, match=message) as info:
         build(data, bucket.url("indices"))
     assert "tokenloom prepare-cache" in str(info.value.hint)

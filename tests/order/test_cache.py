@@ -169,7 +169,7 @@ def test_a_damaged_record_of_the_data_is_named_and_the_entry_built_again(prefix,
 def test_without_a_cache_fast_and_deferred_loading_name_the_file(prefix, cache, option):
     with pytest.raises(IndexCacheError) as caught:
         make_dataset(prefix, path_to_cache=str(cache), **{option: True}).sample(0)
-    hint = "build the index first, without deferred or fast loading"
+    hint = "build it first, without `defer_npy_index_mmap` and `fast_cache_load`"
     assert re.fullmatch(rf"no file `{cache}/.*-document_index.npy`\nhint: {hint}", str(caught.value))
     assert not cache.exists()
 
@@ -186,7 +186,7 @@ def test_fast_and_deferred_loading_refuse_a_damaged_file_and_other_data(prefix, 
     with pytest.raises(IndexCacheError) as caught:
         make_dataset(prefix, path_to_cache=str(cache), **{option: True}).sample(0)
     assert f"`{path}`" in caught.value.message
-    assert caught.value.hint == "delete these files; the next start builds the index again"
+    assert caught.value.hint == "delete the files of this index; the next start builds the index again"
     assert not (cache / "executed").exists()
     path.write_bytes(whole)
     write_corpus(prefix, [[20] * 4, [21] * 3, [22] * 6, [], [23] * 30])

@@ -27,7 +27,7 @@ def test_literal_description_and_an_object_without_identifiers():
         '        "size": 256\n    }\n}'
     )
     assert key == hashlib.md5(text.encode()).hexdigest()
-    message = r"^the tokenizer object has no `unique_identifiers`\nhint: add this attribute, a dict that identifies it"
+    message = r"^the tokenizer object has no `unique_identifiers`\nhint: add this dict, which identifies the tokenizer"
     with pytest.raises(ConfigError, match=message):
         describe({"tokenizer": object()})
 

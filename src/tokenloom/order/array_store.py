@@ -24,7 +24,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 _building_is_allowed = ContextVar("_building_is_allowed", default=True)
 _collected: ContextVar[list[str] | None] = ContextVar("collected", default=None)
-_SHOWN = 4  # datasets that one warning names
+_SHOWN = 4  # maximum number of datasets that one warning names
 
 
 class NotBuiltError(Exception):
@@ -96,7 +96,7 @@ class ArrayStore:
         origin: the data from which arrays are built; None if they are not built from data.
         must_exist: whether to raise instead of building arrays that are missing from the cache.
         deferred: whether to build missing arrays on first use instead of at once.
-        may_stay_unwritten: whether to warn and keep arrays in memory instead of raising if the cache is not writable.
+        may_stay_unwritten: if the cache is not writable, whether to warn and keep arrays in memory instead of raising.
     """
 
     cache: IndexCache | None
@@ -205,7 +205,7 @@ class StoredOrder(ABC):
             message += "; set `path_to_cache` to a writable folder"
             warnings.warn(message, CacheNotWrittenWarning, stacklevel=level_outside())
             return built or dict(self.build())
-        if all(map(is_small, built.values())):  # the cache would also return small arrays in memory
+        if all(map(is_small, built.values())):  # `load` would also return copies of small arrays
             for array in built.values():
                 array.flags.writeable = False
             return built

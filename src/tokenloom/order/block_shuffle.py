@@ -1,7 +1,7 @@
 """A shuffle for remote data: blocks of data in random order, and documents in random order within a group of blocks.
 
 A full shuffle reads a block once per sample in it. This shuffle reads each block once per epoch. It needs a cache of
-`window_blocks * block_bytes` for one group, or twice that at a change of groups. Seed and epoch determine the order.
+`window_blocks * block_bytes` bytes for one group, or twice as many while groups change. Seed and epoch fix the order.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class BlockShuffle:
 
     Attributes:
         block_bytes: bytes of tokens per block; the block size of the object storage is best.
-        window_blocks: blocks per group.
+        window_blocks: number of blocks per group.
 
     Raises:
         ConfigError: a setting is below 1.
@@ -69,7 +69,7 @@ def build_block_document_index(
 
 
 def build_block_shuffle_index(plan: EpochPlan, blocks: BlockShuffle, *, sample_bytes: int, seed: int) -> NDArray[Any]:
-    """Returns window numbers, integers[num_samples], shuffled only within groups of `window_blocks` blocks."""
+    """Returns the window of each sample, integers[num_samples], shuffled within groups of `window_blocks` blocks."""
     shuffled = np.arange(plan.num_samples, dtype=shuffle_index_dtype(plan.num_samples))
     random = _random(seed, _SAMPLES)
     group = max(1, blocks.window_blocks * blocks.block_bytes // sample_bytes)

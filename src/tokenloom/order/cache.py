@@ -3,12 +3,12 @@
 Files are renamed into place atomically and contain no pickles. Each load validates dtype, shape and a few samples, and
 compares the arrays and the data with a stored record. An invalid entry is logged and rebuilt. Arrays up to 4 MiB
 are renamed without fsync, as every load compares their checksums. Larger arrays are fsynced before they are renamed;
-loads compare hashes of pieces, or the whole array with `verify="full"`. So a power loss never leaves a damaged index in
-use.
+loads compare hashes of their pieces or, with `verify="full"`, their checksums. So no index that a power loss damaged is
+ever used.
 
-Entries in a bucket have the same names and bytes as in a folder, so copying a folder publishes it. Each object is
-uploaded atomically, and the description is uploaded last. Each node downloads an object once, to a
-local file with a checksum, and with a name that depends on the address and the etag of the object.
+Entries in a bucket have the same names and bytes as in a folder, so copying a folder into the bucket publishes its
+entries. Each object is uploaded atomically, and the description is uploaded last. Each node downloads an object once,
+to a local file with a checksum. The name of this file depends on the address and the etag of the object.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from tokenloom.storage.versions import FileVersion
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-_REMOVE = "delete these files; the next start builds the index again"
+_REMOVE = "delete the files of this index; the next start builds the index again"
 DESCRIPTION = "description.txt"
 IDENTITY = "identity.json"
 
 _NUM_WRITERS = 3  # fsyncs all large files of a dataset at the same time
-_MOST_COMPARED_BYTES = 4 << 20  # comparing takes 80 us per MiB; fsync, which it replaces, 1 to 40 ms per file
+_MOST_COMPARED_BYTES = 4 << 20  # comparing takes 80 us per MiB, but fsync, which it replaces, 1 to 40 ms per file
 _MOST_RECORD_BYTES = 1 << 20
 _READ_ONLY = ("http", "https")
 _SMALL_BYTES = 1 << 14
@@ -132,7 +132,7 @@ class IndexCache:
             raise StorageError(f"cannot write into `{self.folder}`")
 
     def exists(self) -> bool:
-        """Returns whether the description exists; it is written last, so the entry is then complete. Costs one stat."""
+        """Returns whether the entry is complete, which means that its description exists. Costs one stat."""
         return os.path.isfile(self.path(DESCRIPTION))
 
     def lookup(self, specs: Mapping[str, ArraySpec], check: Check, identity: Identity | None = None) -> Arrays | None:
@@ -151,7 +151,7 @@ class IndexCache:
         Args:
             specs: dtype and shape of each array.
             check: function of the arrays; returns a problem or None.
-            identity: function that returns the identity of the data as a dict; compared if one is recorded here.
+            identity: function that returns the identity of the data as a dict, to compare with a recorded identity.
 
         Raises:
             IndexCacheError: a file is missing, truncated or invalid.
@@ -215,7 +215,7 @@ class IndexCache:
         except StorageError as error:
             if isinstance(error, FileNotFoundError) or isinstance(error.__cause__, FileNotFoundError):
                 message = f"no file `{path}`"
-                hint = "build the index first, without deferred or fast loading"
+                hint = "build it first, without `defer_npy_index_mmap` and `fast_cache_load`"
                 raise IndexCacheError(message, hint=hint) from error
             if not self.is_local:  # a store that does not respond must not cause hours of building
                 raise
@@ -242,7 +242,7 @@ def _compare(path: str, recorded: Any, found: Mapping[str, Any], names: Iterable
 
 
 class IndexCacheWriter:
-    """A context manager that writes each array of a cache entry while the next is built, and the description last.
+    """A context manager that writes a cache entry: each array while the next one is built, and the description last.
 
     Args:
         cache: the entry.
@@ -413,7 +413,7 @@ class BucketIndexCache(IndexCache):
             with PendingObject(path, self._settings):
                 pass
         except AccessDeniedError as error:
-            message = f"`{self.folder}` has no entry {self.base}, and it cannot be written: {error.message}"
+            message = f"`{self.folder}` has no entry {self.base}, and the entry cannot be written: {error.message}"
             hint = "upload it with `tokenloom prepare-cache` and the same settings, or set a local `path_to_cache`"
             raise IndexCacheError(message, hint=hint) from error
         with suppress(StorageError):

@@ -27,7 +27,7 @@ class ConversationSource(Protocol):
 
     @property
     def rows(self) -> Rows:
-        """The rows of the conversations of the split in the `.idx` file."""
+        """The conversations of the split, as rows of the `.idx` file."""
 
     @property
     def num_sequences(self) -> int:
@@ -69,11 +69,11 @@ class ConversationOrder(StoredOrder):
             raise ConfigError(f"{self.store.name}: {error.message}", hint=error.hint) from None
 
     def mismatch(self, arrays: Arrays) -> str | None:
-        """Returns why arrays do not match the data; None if the arrays' first and last elements match; O(1)."""
+        """Returns why arrays do not match the data, or None if their first and last elements match; O(1)."""
         stream, count = arrays["document_index"], self._source.num_sequences
         for sequence in stream[[0, -1]].tolist() if len(stream) else ():
             if not 0 <= sequence < count:
-                return f"it refers to conversation {sequence} of {count}"
+                return f"it refers to conversation {sequence}, but the data have {count} conversations"
         return None
 
     def conversations(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -130,7 +130,7 @@ class PackedConversations(ConversationOrder):
     def mismatch(self, arrays: Arrays) -> str | None:
         starts, num_read = arrays["sample_index"], len(arrays["document_index"])
         if not len(starts) or (int(starts[0]), int(starts[-1])) != (0, num_read):
-            return f"its samples do not cover the {num_read} conversations read"
+            return f"its samples do not cover its {num_read} conversations"
         return super().mismatch(arrays)
 
     def starts(self) -> NDArray[np.int64]:
@@ -154,7 +154,7 @@ class SingleConversations(ConversationOrder):
 
 
 def shuffle_conversations(sequences: NDArray[Any], count: int | None, *, seed: int) -> NDArray[Any]:
-    """Returns the first `count` sequences of the shuffled epochs, or one epoch if `count` is None.
+    """Returns the first `count` sequences of shuffled, concatenated epochs, or one shuffled epoch if `count` is None.
 
     `sequences` are integers[num_sequences]. Raises ConfigError if `sequences` is empty and `count` is above 0.
     """
@@ -190,7 +190,7 @@ def pack_conversations(
         seed: seed of the shuffles.
 
     Returns:
-        stream: [num_used], the shuffled sequences.
+        stream: integers[num_used], the shuffled sequences in the packs.
         starts: int64[num_packs + 1]; pack i has `stream[starts[i]:starts[i + 1]]`.
 
     Raises:

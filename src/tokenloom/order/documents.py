@@ -106,7 +106,7 @@ class Documents:
 
     @property
     def lengths(self) -> NDArray[np.int32]:
-        """int32[num_sequences], tokens per sequence of all data; index it with rows."""
+        """int32[num_sequences], tokens per sequence, for all splits; index this array with rows."""
         return self.source.sequence_lengths
 
     def length_blocks(self) -> Iterator[NDArray[np.int32]]:

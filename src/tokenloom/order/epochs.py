@@ -18,10 +18,10 @@ class EpochPlan:
     """The numbers of samples and epochs of a dataset.
 
     Attributes:
-        tokens_per_epoch: tokens of all documents of the split.
+        tokens_per_epoch: number of tokens of all documents of the split.
         num_epochs: number of epochs, at least 1.
-        num_samples: windows (or packs) of all epochs; at least the requested number.
-        num_samples_sans_final_epoch: samples before the final epoch if `separate_final_epoch`, else all samples.
+        num_samples: number of windows (or packs) of all epochs; at least the requested number.
+        num_samples_sans_final_epoch: number of samples before the final epoch if that is separate, else `num_samples`.
         separate_final_epoch: whether the final epoch is shuffled separately.
     """
 
@@ -93,10 +93,10 @@ class WindowEpochs(Epochs):
         return self.plan_of(num_epochs, num_samples)
 
     def plan_of(self, num_epochs: int, num_samples: int | None) -> EpochPlan:
-        """Returns the plan of `num_epochs` epochs; ConfigError if `num_samples` samples need fewer or more epochs."""
+        """Returns the plan of `num_epochs` epochs; raises ConfigError if `num_samples` need fewer or more epochs."""
         before_final, per_epoch = self._num_windows(num_epochs - 1), self._num_windows(1)
         if num_epochs > 1 and num_samples is not None and not 0 <= num_samples - before_final <= per_epoch + 1:
-            raise ConfigError(f"{num_samples} samples: the last is not in epoch {num_epochs}, at {per_epoch} per epoch")
+            raise ConfigError(f"the last of {num_samples} samples is not in epoch {num_epochs} ({per_epoch} per epoch)")
         total = self._num_windows(num_epochs, keep_partial=self.keep_partial)
         return self._plan(num_epochs, num_samples, total, before_final, per_epoch)
 

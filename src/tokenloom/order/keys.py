@@ -16,10 +16,10 @@ _INDENT = "    "
 
 
 def describe(identifiers: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns the description of an index and its key, which is the MD5 of the description in hexadecimal.
+    """Returns the description of an index, and the key of the index: the MD5 of the description in hexadecimal.
 
-    The description is the text of `json.dumps(identifiers, indent=4)`, with objects replaced by `unique_identifiers`,
-    as in the reference, which shares the cache. `json.dumps` itself is not called: it is slow for 1,000 datasets.
+    The description is the text of `json.dumps(identifiers, indent=4)`, with objects replaced by `unique_identifiers`.
+    The reference uses the same text, so both can share a cache. `json.dumps` itself is too slow for 1,000 datasets.
 
     Raises:
         ConfigError: an object has no `unique_identifiers`.
@@ -46,7 +46,7 @@ def _encode(value: Any, newline: str) -> str:
         identifiers = value.unique_identifiers
     except AttributeError as error:
         message = f"the tokenizer {type(value).__name__} has no `unique_identifiers`"
-        raise ConfigError(message, hint="add this attribute, a dict that identifies it in cache keys") from error
+        raise ConfigError(message, hint="add this dict, which identifies the tokenizer in cache keys") from error
     return _encode(identifiers, newline)
 
 

@@ -1,10 +1,10 @@
 """Best-fit packing: samples of whole documents, instead of windows that split documents anywhere.
 
-A document that fits into a sample, including the extra token, is never split. Longer documents are split into pieces
-that start at multiples of `sequence_length` and read the extra token beyond their end. So every token except the first
-of a document is a label exactly once per epoch.
+A document that is not longer than a sample with its extra token is never split. Longer documents are split into pieces
+that start at multiples of `sequence_length` and read the extra token beyond their end. So every token of a document,
+except its first, is a label exactly once per epoch.
 
-The algorithm is best-fit decreasing: the longest piece first, each piece goes into the fullest pack with enough room.
+The algorithm is best-fit decreasing: pieces, longest first, each go into the fullest pack with enough room.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def best_fit_report(
     extra: int = 1,
     most_documents: int | None = None,
 ) -> BestFitReport:
-    """Computes the result of best-fit packing from the lengths of documents, which are read once.
+    """Computes the result of best-fit packing from the lengths of documents; reads the lengths once.
 
     Example:
         >>> import numpy as np

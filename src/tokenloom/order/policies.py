@@ -34,7 +34,7 @@ from tokenloom.order.windows import SpanBatch, sample_index_dtype, span_mismatch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleShape:
-    """The settings of samples that policies receive.
+    """The settings by which a policy divides documents into samples.
 
     Attributes:
         sequence_length: tokens per sample.
@@ -109,7 +109,7 @@ def policy_names() -> list[str]:
 
 
 class ArrayOrder(StoredOrder):
-    """A `SpanOrder` over stored arrays that knows `num_samples` without opening the arrays."""
+    """A `SpanOrder` over stored arrays; knows `num_samples` without opening the arrays."""
 
     def __init__(
         self,

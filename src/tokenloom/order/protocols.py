@@ -1,4 +1,4 @@
-"""Protocols of orders, which map positions to samples by a pure function, stored as arrays or computed."""
+"""Protocols of orders. An order is a pure function from positions to samples, stored as arrays or computed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class SpanOrder(Order, Protocol):
 
 @runtime_checkable
 class BlendOrder(Order, Protocol):
-    """An order for `BlendedDataset`: samples are samples of several datasets."""
+    """An order for `BlendedDataset`: each sample is a sample of one of several datasets."""
 
     def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Returns the dataset of each position, integers[count], and the sample number in that dataset, int64[count].

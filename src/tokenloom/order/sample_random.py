@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Purpose(IntEnum):
-    """What random numbers are used for. Numbers depend on the value, so the meaning of a value must never change."""
+    """Uses of random numbers. The numbers depend on the value of a use, so the meaning of a value must never change."""
 
     FILL_IN_THE_MIDDLE = 1
     DEALING = 2

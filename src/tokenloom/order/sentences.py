@@ -44,7 +44,7 @@ def build_mapping(
 
     A sample takes consecutive sentences of a document until it has its target length and `min_sentences` sentences. If
     one sentence of the document would remain, the sample takes it too. Documents of several sentences are skipped if a
-    sentence is longer than 512 tokens. One target in round(1 / short_sequence_probability) is shorter, down to 2.
+    sentence has more than 512 tokens. One target in round(1 / short_sequence_probability) is random, at least 2.
 
     Example:
         >>> rows = build_mapping(
@@ -55,11 +55,11 @@ def build_mapping(
         [[0, 3, 8], [3, 5, 8]]
 
     Args:
-        document_indices: int64[num_documents + 1]; document i has sentences [indices[i], indices[i + 1]).
-        sequence_lengths: int32[num_sentences], tokens per sentence of all data.
+        document_indices: int64[num_documents + 1]; the sentences of document i are [indices[i], indices[i + 1]).
+        sequence_lengths: int32[num_sentences], tokens per sentence, for all sentences of the data.
         num_epochs: maximum number of epochs.
-        max_num_samples: begin no epoch after this number of samples; None for no limit.
-        max_sequence_length: target length in tokens; at least 2 with short targets.
+        max_num_samples: begin no further epoch once there are so many samples; None for no limit.
+        max_sequence_length: target length in tokens; at least 2 if some targets are shorter.
         short_sequence_probability: probability of a shorter target, in [0, 1].
         seed: seed in [0, 2**32).
         min_sentences: minimum number of sentences in a sample.
@@ -107,7 +107,7 @@ def build_blocks_mapping(
     Args:
         document_indices, sequence_lengths, num_epochs, max_num_samples, seed: see `build_mapping`.
         title_lengths: int32[num_documents], tokens of the title of each document.
-        max_sequence_length: maximum number of tokens of a block and its title.
+        max_sequence_length: maximum number of tokens of a block together with its title.
         use_one_sentence_blocks: allow blocks of one sentence; if False, a block has at least two sentences.
 
     Returns:
@@ -251,7 +251,7 @@ class SentenceOrder(StoredOrder):
     def _no_samples(self) -> str:
         return (
             f"{self.store.name}: none of {len(self._rows)} documents gives a sample: each has fewer than "
-            f"{self._min_sentences} sentences, or several sentences and one longer than 512 tokens"
+            f"{self._min_sentences} sentences, or several sentences, one of them longer than 512 tokens"
         )
 
     def mapping(self) -> NDArray[Any]:
@@ -278,7 +278,7 @@ class SentenceOrder(StoredOrder):
         starts, stops, targets = samples[:, 0], samples[:, 1], samples[:, 2]
         counts = stops - starts
         if ((counts < 0) | (stops > len(self.source))).any():
-            raise IndexError(f"it has sentences beyond the {len(self.source)} sentences of the data")
+            raise IndexError(f"sentences beyond the {len(self.source)} sentences of the data")
         offsets = np.zeros(len(samples) + 1, dtype=np.int64)
         np.cumsum(counts, out=offsets[1:])
         sentences = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], counts)

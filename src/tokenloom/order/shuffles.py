@@ -1,4 +1,4 @@
-"""The reference's two shuffles, of documents, then of samples, both with one `numpy.random.RandomState(seed)`."""
+"""The reference's shuffles: first of documents, then of samples, by the same `numpy.random.RandomState(seed)`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def document_index_dtype(largest: int) -> np.dtype[Any]:
 
 
 def shuffle_index_dtype(num_samples: int) -> np.dtype[Any]:
-    """Returns the dtype of a shuffle index (the window of each sample) of `num_samples` samples."""
+    """Returns the dtype of a shuffle index, which is the window of each of `num_samples` samples."""
     return np.dtype(np.uint32 if num_samples < _UINT32_MAX - 1 else np.int64)
 
 

@@ -25,11 +25,11 @@ Result = TypeVar("Result")
 _ALGORITHM = "tokenloom order 1"  # part of all keys
 _NO_END = 1 << 62  # sample numbers encode walk and window, so they have gaps and no end
 _MOST_THREADS = 16
-_WALKS_PER_THREAD = 128  # a walk takes at least 1 us, a thread 50 us to start
+_WALKS_PER_THREAD = 128  # searching a walk takes at least 1 us, starting a thread 50 us
 
 
 class Occurrences(NamedTuple):
-    """Spans in walks, as columns of int64[num_spans]; `slots` has the offset of each span in its sample."""
+    """Spans in walks; each field is int64[num_spans]. `slots` has the offset of each span in its sample."""
 
     walks: NDArray[np.int64]
     documents: NDArray[np.int64]
@@ -42,8 +42,8 @@ class Occurrences(NamedTuple):
 class WalkOrder:
     """A `SpanOrder` that is computed, not stored; its sample numbers are `walk << WINDOW_BITS | window`.
 
-    Opens a pair when a sample first reads it. Spans of a denied document d have document number -1 - d. `reader` is the
-    result of `make_walk_reader` for the documents of the pairs.
+    Opens a pair when a sample first needs the pair. Spans of a denied document d have document number -1 - d. `reader`
+    is the result of `make_walk_reader` for the documents of the pairs.
     """
 
     num_samples = _NO_END
@@ -81,7 +81,7 @@ class WalkOrder:
         return found.documents, found.row_offsets
 
     def occurrences(self, walks: NDArray[np.int64], documents: NDArray[np.int64]) -> Occurrences:
-        """Finds all spans of `documents` in `walks`, sorted by walk; 2 us per walk and 1 ns per 1,024 documents in it.
+        """Finds all spans of `documents` in `walks`, sorted by walk; 2 us per walk plus 1 ns per 1,024 documents in it.
 
         Args:
             walks: int64[num_walks], numbers of added walks.
@@ -99,7 +99,7 @@ class WalkOrder:
 
 
 def with_pairs(pairs: JoinedPairs, call: Callable[[], Result]) -> Result:
-    """Calls a kernel; opens each pair that the kernel asks for and repeats the call. Raises errors of opening."""
+    """Calls a kernel; if the kernel needs a pair that is not open, opens the pair and repeats the call."""
     while True:
         try:
             return call()
@@ -109,7 +109,7 @@ def with_pairs(pairs: JoinedPairs, call: Callable[[], Result]) -> Result:
 
 
 def root_key(seed: int, name: str) -> Key:
-    """Returns a key: the first 16 bytes of the SHA-256 of the order version, seed and name."""
+    """Returns a key: the first 16 bytes of the SHA-256 of the version of the order, the seed and the name."""
     digest = hashlib.sha256(f"{_ALGORITHM}\0{seed}\0{name}".encode()).digest()
     return Key(int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:16], "little"))
 

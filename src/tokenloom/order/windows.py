@@ -17,9 +17,9 @@ _CHECKED_SAMPLES = 32  # each may cost a page fault on a cold cache
 
 
 def num_windows(num_tokens: int, window_length: int, *, extra: int, keep_partial: bool) -> int:
-    """Returns the exact number of windows over `num_tokens` tokens; the reference counts partial windows in float32.
+    """Returns the exact number of windows over `num_tokens` tokens; the reference rounds to float32 if `keep_partial`.
 
-    Windows start every `window_length` tokens and read `extra` (0 or 1) more; `keep_partial` counts a partial window.
+    Windows start every `window_length` tokens and read `extra` more (0 or 1). `keep_partial` counts a partial window.
     """
     usable = max(num_tokens - extra, 0)
     return -(-usable // window_length) if keep_partial else usable // window_length
@@ -88,7 +88,7 @@ def span_mismatch(reader: SpanReader, num_samples: int) -> str | None:
     """Returns why indices do not match their data, or None if a few checked samples match; O(1).
 
     The reader checks that a window has the right number of tokens, and that no pack has more tokens than its capacity.
-    If the data were replaced, nearly every sample fails this check.
+    If the data were replaced, nearly every sample would fail this check.
     """
     samples = spread_evenly(num_samples, _CHECKED_SAMPLES)
     try:
