@@ -305,7 +305,7 @@ def test_an_overridden_batch_is_used(tmp_path):
     dataset = make_gpt(Mine, tmp_path)
     for path in ("batch", "items", "our loader", "threads", "ring", "narrow", "blend, batch"):
         assert {max(sample["loss_mask"].tolist()) for sample in PATHS[path](dataset)} == {3}, path
-    with pytest.raises(ConfigError, match=r"^Mine overrides `Mine.__getitem__`: no support for filling given arrays"):
+    with pytest.raises(ConfigError, match=r"^Mine overrides `Mine.__getitem__`, so it does not support filling given"):
         PATHS["blend, given arrays"](dataset)
 
 

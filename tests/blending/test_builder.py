@@ -129,7 +129,7 @@ def test_counts_recorded_before_are_checked(prefix):
     with pytest.raises(ConfigError) as caught:
         build(make_config(prefix, sequences_per_dataset={"other": [20, 21]}))
     assert str(caught.value) == (
-        f"`sequences_per_dataset`: no entry `{prefix}`\nhint: add an entry for each dataset of the blend"
+        f"`sequences_per_dataset`: no entry for `{prefix}`\nhint: add an entry for each dataset of the blend"
     )
     with pytest.raises(ValueError, match="the data changed after they were recorded"):
         build(make_config(prefix, sequences_per_dataset={prefix: [19, 20]}))

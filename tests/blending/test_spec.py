@@ -64,7 +64,7 @@ def test_data_may_be_named_in_all_forms(folder):
     weighted = {"blend": (["a", "b"], [3.0, 7.0])}
     for entries in ({"a": 3, "b": 7}, (["a", "b"], [3, 7]), [(3, "a"), (7, "b")], ["3", "a", "7", "b"]):
         assert parse_blend(entries) == weighted
-    assert refusal(ConfigError, (["a", "b"], [1])) == "the blend: must have one weight per prefix, got 1 for 2"
+    assert refusal(ConfigError, (["a", "b"], [1])) == "the blend: must have one weight per prefix, got 1 for 2 prefixes"
 
 
 def test_globs_and_directories_stand_for_their_pairs(folder):

@@ -41,7 +41,7 @@ WRONG = [
     (
         {"inter_document_masking": True, "reset_position_ids": True},
         "`inter_document_masking` and `reset_position_ids` exclude each other, got both\n"
-        "hint: set `reset_position_ids` to False: document boundaries come from the index, not from tokens",
+        "hint: set `reset_position_ids` to False: document boundaries come from the `.idx` file, not from tokens",
     ),
 ]
 

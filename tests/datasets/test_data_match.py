@@ -187,7 +187,7 @@ def test_another_tokenizer_may_be_allowed_and_changes_nothing(tmp_path):
     with pytest.warns(TokenizerMismatchWarning) as caught:
         allowed = build(tokenizer=tokenizer, allow_tokenizer_mismatch=True)
     assert [str(each.message) for each in caught] == [
-        f"`{prefixes[0]}`: made with {wrong.describe()}, read with "
+        f"`{prefixes[0]}`: tokenized by {wrong.describe()}, read with "
         "StandInTokenizer (sha256 abababababab…, 100 ids, eod 9), as `allow_tokenizer_mismatch` is set"
     ]
     assert sorted(os.listdir(tmp_path / "cache")) == files  # the same cache keys: no index was rebuilt

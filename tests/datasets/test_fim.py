@@ -185,7 +185,7 @@ def test_a_real_tokenizer_gives_back_the_text(tmp_path):
         ({"fim_split_sample": "<file>"}, "`fim_fragment_rate`: must be in [0, 1], got None"),
         (
             {"fim_extra_tokens": {"prefix": 1, "suffix": 2}},
-            "`fim_extra_tokens`: no middle\nhint: add the sentinel tokens of the tokenizer",
+            "`fim_extra_tokens`: no token for middle\nhint: add the sentinel tokens of the tokenizer",
         ),
         (
             {"tokenizer": StandInTokenizer()},

@@ -1,4 +1,4 @@
-"""Computes FlexAttention block masks from document boundaries, and labels for multi-token prediction."""
+"""Computes labels for multi-token prediction, and FlexAttention block masks from document boundaries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _INT32 = np.dtype(np.int32)
 def attention_outputs(
     attention: Attention | None, *, length: int, block_size: int, has_prefixes: bool = False
 ) -> list[Output]:
-    """Describes the arrays that `attention` adds to a sample; with `has_prefixes`, also `seen_stop`."""
+    """Describes the arrays that `attention` adds to a sample; with `has_prefixes`, also the array `seen_stop`."""
     shapes: dict[str, tuple[int, ...]] = {}
     if attention == "document_ids":
         shapes = {"document_ids": (length,)}
@@ -37,7 +37,7 @@ def attention_outputs(
 def block_mask_arrays(
     cu_seqlens: ArrayLike, *, block_size: int = 128, window: int | None = None
 ) -> dict[str, NDArray[np.int32]]:
-    """Returns the FlexAttention block lists of packed documents, for packs that tokenloom did not make.
+    """Computes FlexAttention block lists from `cu_seqlens`, for packs of documents without block lists.
 
     Example:
         >>> arrays = block_mask_arrays([0, 5, 8], block_size=2)
@@ -45,14 +45,14 @@ def block_mask_arrays(
         ([[1, 1, 3, 2]], [[0, 1, 0, 0]])
 
     Args:
-        cu_seqlens: integers[num_documents + 1] or with a batch axis first: the starts of documents from 0, then the
-            end of the last document; repeat this end to pad a row.
+        cu_seqlens: integers[num_documents + 1], optionally with a leading batch axis: the start of each document (0
+            for the first), then the end of the last document. Repeat this end to pad a row.
         block_size: tokens per block of the mask.
-        window: number of tokens that a token attends to, including itself; None for all earlier tokens of its document.
+        window: maximum number of tokens that a token attends to, including itself; None for no limit in its document.
 
     Returns:
-        int32 arrays, with the batch axis of `cu_seqlens`: kv_num_blocks and full_kv_num_blocks [1, blocks], kv_indices
-        and full_kv_indices [1, blocks, blocks].
+        kv_num_blocks and full_kv_num_blocks, int32[1, blocks], and kv_indices and full_kv_indices, int32[1, blocks,
+        blocks]. If `cu_seqlens` has a batch axis, each array also begins with a batch axis.
 
     Raises:
         ConfigError: `cu_seqlens` does not ascend from 0, or `block_size` or `window` is below 1.
@@ -69,7 +69,7 @@ def block_mask_arrays(
     try:
         fill_attention(out | {"cu_seqlens": bounds}, length=length, block_size=size, window=window)
     except ValueError as error:
-        raise ConfigError(str(error), hint="pass ascending starts of documents from 0, then the end") from error
+        raise ConfigError(str(error), hint="pass the start of each document, from 0, then the end") from error
     return out
 
 
@@ -78,7 +78,7 @@ def flex_block_mask(batch: Mapping[str, Any], *, block_size: int = 128, window: 
 
     Args:
         batch: batch of samples with `attention="block_mask"`: torch tensors with a batch axis, on any device.
-        block_size, window: the `attention_block_size` and `attention_window` of the samples.
+        block_size, window: the settings `attention_block_size` and `attention_window` of the dataset.
 
     Raises:
         ConfigError: the batch has no block lists, or block lists of another `block_size`.
@@ -92,8 +92,8 @@ def flex_block_mask(batch: Mapping[str, Any], *, block_size: int = 128, window: 
     places = batch["position_ids"]  # from 0 in each document
     length, count = places.shape[-1], batch["kv_indices"].shape[-1]
     if count != -(-length // block_size):
-        message = f"expected {-(-length // block_size)} blocks of {block_size} for {length} tokens, found {count}"
-        raise ConfigError(message, hint="pass the `attention_block_size` of the samples as `block_size`")
+        message = f"expected {-(-length // block_size)} blocks of {block_size} tokens in {length} tokens, found {count}"
+        raise ConfigError(message, hint="pass the setting `attention_block_size` of the dataset as `block_size`")
 
     stops = batch.get("seen_stop")
 
@@ -108,10 +108,10 @@ def flex_block_mask(batch: Mapping[str, Any], *, block_size: int = 128, window: 
 
 
 def future_labels(batch: Mapping[str, Any], num_future: int) -> tuple[Any, Any]:
-    """Returns the labels of later tokens, and their loss mask, for multi-token prediction.
+    """Returns `num_future` further labels per token for multi-token prediction, and the loss mask of these labels.
 
-    Labels do not cross document boundaries; missing labels are 0 without loss. Pass a batch before it is divided among
-    context-parallel ranks.
+    Labels do not cross document boundaries; a missing label is 0, and so is its loss mask. Pass a batch before it is
+    divided among context-parallel ranks.
 
     Example:
         >>> import torch
@@ -121,11 +121,11 @@ def future_labels(batch: Mapping[str, Any], num_future: int) -> tuple[Any, Any]:
         ([[3, 0, 0, 0], [0, 0, 0, 0]], [[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
 
     Args:
-        batch: torch tensors [..., tokens]: labels, loss_mask, and position_ids that restart at 0 in each document.
+        batch: labels, loss_mask and position_ids, torch tensors [..., tokens]; position_ids restart at every document.
         num_future: number of further labels per token.
 
     Returns:
-        labels and loss mask, both [..., num_future, tokens]; [..., k, i] is the label of token i + k + 1.
+        labels and loss mask, both [..., num_future, tokens]; `labels[..., k, i]` is the label of token i + k + 1.
 
     Raises:
         ConfigError: `num_future` is below 1.
@@ -133,7 +133,7 @@ def future_labels(batch: Mapping[str, Any], num_future: int) -> tuple[Any, Any]:
     torch = require("torch", extra="torch")
     count = checked_integer("num_future", num_future, at_least=1)
     labels, loss_mask, places = (batch[name] for name in ("labels", "loss_mask", "position_ids"))
-    own = torch.ones_like(loss_mask)  # whether token and label are of the same document; unknown for the last token
+    own = torch.ones_like(loss_mask)  # 1 if token and label are of one document; the last token: unknown, so 1
     own[..., :-1] = (places[..., 1:] == places[..., :-1] + 1).to(own.dtype)
     found = []
     for ahead in range(1, count + 1):

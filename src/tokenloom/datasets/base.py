@@ -43,9 +43,9 @@ class MegatronDataset(HasFacts, HasHooks, ABC):
 
     Works as a map-style dataset of torch, but does not inherit from torch: importing tokenloom needs no torch.
 
-    A subclass implements the four methods of the example; `BlendedMegatronDatasetBuilder` and `BlendedDataset` then
-    split it, choose its size and blend it. Each dataset must have at least `num_samples` samples. To add settings,
-    derive a class from the config class.
+    A subclass implements the four methods of the example. `BlendedMegatronDatasetBuilder` can then divide the data into
+    splits, choose `num_samples`, and blend the datasets. Each dataset must have at least `num_samples` samples. To add
+    settings, derive a class from the config class.
 
     Example:
         >>> import os, tempfile
@@ -83,13 +83,13 @@ class MegatronDataset(HasFacts, HasHooks, ABC):
     Args:
         dataset: the low-level dataset, for example an `IndexedDataset`.
         dataset_path: path of the low-level dataset, for cache keys and messages; None for mock data.
-        indices: integers[num_elements] or a range, the indices of this split's elements in the low-level dataset.
+        indices: integers[num_elements] or a range: the elements of the low-level dataset in this split, as indices.
         num_samples: minimum number of samples; None for one epoch.
         index_split: the split that these samples belong to.
         config: the settings.
 
     Raises:
-        ConfigError: the class overrides a method that is never called, or a fast method but not `__getitem__`.
+        ConfigError: the class overrides a method that is never called, or `batch` but not `__getitem__`.
     """
 
     run_order: KnowsOrder | None = None
@@ -139,12 +139,12 @@ class MegatronDataset(HasFacts, HasHooks, ABC):
 
     @property
     def _opens_later(self) -> bool:
-        """Whether opening the data and checking the tokenizer wait until the first sample is read."""
+        """Whether the data are opened, and the tokenizer is checked, only when the first sample is read."""
         return False
 
     @property
     def indices(self) -> NDArray[Any]:
-        """The indices in the low-level dataset of the elements of this split: integers[num_elements]."""
+        """integers[num_elements], the elements of the low-level dataset in this split, as indices."""
         if self._indices is None:
             self._indices = self.rows.array()
         return self._indices
@@ -157,7 +157,7 @@ class MegatronDataset(HasFacts, HasHooks, ABC):
     @staticmethod
     @abstractmethod
     def numel_low_level_dataset(low_level_dataset: Any) -> int:
-        """Returns the number of elements that the split weights divide."""
+        """Returns the number of elements; the split weights divide these elements among the splits."""
 
     @staticmethod
     @abstractmethod
@@ -201,10 +201,10 @@ class MegatronDataset(HasFacts, HasHooks, ABC):
 
 
 def verification_of(config: BlendedMegatronDatasetConfig) -> Verification | None:
-    """Returns the background verification of the data for `verify="full"`; None for "quick" or mock data.
+    """Returns the background verification of the data if `verify="full"`; None if `verify="quick"` or for mock data.
 
-    Call `wait()` on the result to block until the verification ends; `wait()` raises the first damage found. After
-    damage, reading any sample raises too, in this process and in workers forked from it.
+    The result's `wait()` blocks until the verification ends, and raises an error for the first damage found. After
+    damage was found, reading any sample raises too, in this process and in workers forked from it.
     """
     if config.verify != "full" or config.mock:
         return None
@@ -215,7 +215,7 @@ def verification_of(config: BlendedMegatronDatasetConfig) -> Verification | None
 
 
 def open_pair(path: str, config: BlendedMegatronDatasetConfig, **options: Any) -> IndexedDataset:
-    """Opens the pair at a path with the reading settings of a config."""
+    """Opens the pair at a path; the settings for reading come from the config."""
     return IndexedDataset(
         path,
         mmap=config.mmap_bin_files,
@@ -229,8 +229,8 @@ def open_pair(path: str, config: BlendedMegatronDatasetConfig, **options: Any) -
 class PairOrigin:
     """The `DataOrigin` of index arrays that are built from one low-level dataset.
 
-    `further` has settings that determine the arrays but are not in the cache key. `identify`, if given, returns the
-    identity instead of `dataset_identity`.
+    `further` has settings that determine the arrays but are not in the cache key. `identify`, if given, computes the
+    identity of the data; otherwise, `dataset_identity` does.
     """
 
     dataset: Any
@@ -238,7 +238,7 @@ class PairOrigin:
     identify: Callable[[], dict[str, Any]] | None = None
 
     def check(self) -> None:
-        """Raises if a row of the `.idx` file is damaged or, for local data, its checksum or the roles are wrong."""
+        """Raises if `.idx` rows are damaged; for local data, also if the `.idx` checksum or the roles are wrong."""
         if (pair := pair_of(self.dataset)) is not None:
             check_index(pair, compares=not pair.is_remote)  # the local copy of a remote index has its own checksum
             if not pair.is_remote:
@@ -254,13 +254,13 @@ class PairOrigin:
 
 
 class PairSamples(MegatronDataset):
-    """The base class of datasets over one pair, with batches and prefetching. Subclasses set `order`.
+    """The base class of datasets over one pair; adds batches and prefetching. Subclasses set `order`.
 
-    Negative positions count from the end. A position None gives a sample with an all-zero `loss_mask`; such samples
+    Negative positions count from the end. The position None gives a sample with an all-zero `loss_mask`; such samples
     fill up a batch.
 
-    `dataset[k]` defines the samples. If a subclass overrides `__getitem__` or `sample`, all methods that return samples
-    and all loaders call the override.
+    `dataset[k]` defines the samples. If a subclass overrides `__getitem__` or `sample`, the override is called by every
+    loader and by every method that returns samples.
     """
 
     _reads: ClassVar[Kind] = "documents"
@@ -282,7 +282,7 @@ class PairSamples(MegatronDataset):
     """Maps positions to the token spans of samples."""
 
     _reads_items: ClassVar[bool] = False
-    """Whether all spans start at token 0, so that the `__getitem__` of a low-level dataset can read them."""
+    """Whether every span starts at token 0 of its sequence, so that a low-level dataset's `__getitem__` can read it."""
 
     @cached_property
     def _read_spans(self) -> ReadSpans:
@@ -297,13 +297,13 @@ class PairSamples(MegatronDataset):
         return self.order.verify()
 
     def __getitems__(self, positions: Sequence[int | None]) -> list[Sample]:
-        """Returns many samples as torch tensors, for torch: by `batch`, or by `dataset[k]` if `batch` is unusable."""
+        """Returns many samples as torch tensors, for torch's DataLoader; calls `dataset[k]` if `batch` is unusable."""
         if makes_batches(self) or called_from_item(self):
             return sample_batch(self.batch(positions), len(positions))
         return self._items(positions)
 
     def sample(self, idx: int | None) -> Sample:
-        """Returns a sample as NumPy arrays; None returns a sample with an all-zero loss mask."""
+        """Returns a sample as NumPy arrays; for None, a sample with an all-zero loss mask."""
         if self._needs_items("sample"):
             return as_arrays(self._items((idx,))[0])
         return self._sample(idx)
@@ -328,14 +328,14 @@ class PairSamples(MegatronDataset):
 
         Raises:
             IndexError: a position is out of range.
-            ConfigError: samples of a user's class differ in names or shapes.
+            ConfigError: the samples of a user's class differ in the names or shapes of their arrays.
         """
         if self._needs_items("batch"):
             return stack(self._items(positions), name=type(self).__name__)
         return self._masked_batch(positions)
 
     def _masked_batch(self, positions: Positions) -> Sample:
-        """Returns a batch whose loss mask is 0 in each row with the position None."""
+        """Returns a batch; its loss mask is 0 in each row whose position is None."""
         rows, fillers = self._rows(positions)
         batch = self._batch(rows)
         self.order.check()
@@ -347,14 +347,13 @@ class PairSamples(MegatronDataset):
         return f"`{self.dataset_path or type(self).__name__}` ({self.index_split.name})"
 
     def _damaged(self, error: IndexError) -> IndexCacheError:
-        """Returns the error for index arrays that do not match the data."""
         # Not an `IndexError`, which would end a loop over the dataset silently.
         self.order.check()
         message = f"the indices of {self._name()} do not match the data: {error}"
         return IndexCacheError(message, hint="delete them from the index cache; the next start builds them again")
 
     def _position(self, idx: int) -> int:
-        """Returns the position, from 0, of an index that may be negative; raises IndexError if it is out of range."""
+        """Converts an index (negative: from the end) to a position from 0; raises IndexError if it is out of range."""
         if self._verification is not None:
             self._verification.check()
         num_samples = len(self)
@@ -400,7 +399,7 @@ class PairSamples(MegatronDataset):
         if (source := self._pairs) is not None and source.remote_paths:
             rows, _ = self._rows(positions)
             spans = self.span_batch(rows)
-            read = spans.documents >= 0  # denied documents are negative
+            read = spans.documents >= 0  # denied documents have negative numbers
             chosen = (spans.documents[read], spans.starts[read], spans.lengths[read])
             blocks = getattr(self.config, "block_shuffle", None)
             source.will_need(*chosen, block_bytes=None if blocks is None else blocks.block_bytes)
@@ -418,7 +417,7 @@ class PairSamples(MegatronDataset):
         }
 
     def _array_store(self, origin: DataOrigin, *, base: str | None = None) -> ArrayStore:
-        """Returns where to store index arrays: in the cache, under file names that begin with `base`, or in memory."""
+        """Returns where to store index arrays: in the cache (in files whose names begin with `base`) or in memory."""
         config, cache = self.config, None
         base = base or f"{self.unique_description_hash}-{type(self).__name__}-{self.index_split.name}"
         if config.path_to_cache is not None or not config.mock:
@@ -435,7 +434,7 @@ class PairSamples(MegatronDataset):
         )
 
     def _index_folder(self) -> str:
-        """Returns the folder of the index cache: `path_to_cache`, or a local folder if that is not set."""
+        """Returns the folder of the index cache: `path_to_cache`, or a local folder if `path_to_cache` is not set."""
         if self.config.path_to_cache is not None:
             folder: str = self.config.path_to_cache
             return folder
@@ -445,18 +444,18 @@ class PairSamples(MegatronDataset):
 
 
 def local_index_folder(config: BlendedMegatronDatasetConfig) -> str:
-    """Returns the local folder for index caches of data in object storage, used if `path_to_cache` is not set."""
+    """Returns the local folder that stores the indices of data in object storage if `path_to_cache` is not set."""
     return os.path.join(object_storage(config.storage_settings).folder, "indices")
 
 
 def has_own_lengths(source: Any) -> bool:
     """Returns whether a low-level dataset is not a pair, or its class overrides `sequence_lengths`."""
-    kind = type(source)  # not `__class__` of a wrapper
+    kind = type(source)  # a wrapper may change `__class__`
     return not issubclass(kind, IndexedDataset) or kind.sequence_lengths is not IndexedDataset.sequence_lengths
 
 
 def positions_and_fillers(positions: Positions) -> tuple[Int64s, list[int]]:
-    """Returns the positions, int64[count], with None replaced by 0, and the indices at which they were None."""
+    """Returns the positions with 0 in place of None, int64[count], and the indices at which a position was None."""
     fillers: list[int] = []
     if not isinstance(positions, np.ndarray) and None in positions:
         fillers = [row for row, position in enumerate(positions) if position is None]

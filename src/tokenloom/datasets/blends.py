@@ -24,7 +24,7 @@ _PAIRS = 'pass ["0.3", "books", "0.7", "web"] or [[0.3, "books"], [0.7, "web"]]'
 _FORMS = 'pass "books", ["books", "web"], {"books": 0.3, "web": 0.7} or (["books", "web"], [0.3, 0.7])'
 
 _WARNED: set[int] = set()
-"""Hashes of the prefixes already warned about."""
+"""A hash of the prefixes of each blend that was already warned about."""
 
 
 def checked_blend(blend: Any, where: str) -> Blend:
@@ -46,7 +46,7 @@ def checked_blend(blend: Any, where: str) -> Blend:
     if weights is None:
         return prefixes, None
     if len(prefixes) != len(weights):
-        raise ConfigError(f"{where}: must have one weight per prefix, got {len(weights)} for {len(prefixes)}")
+        raise ConfigError(f"{where}: must have one weight per prefix, got {len(weights)} for {len(prefixes)} prefixes")
     for prefix, weight in zip(prefixes, weights, strict=True):
         check_weight(weight, f"`{prefix}` in {where}")
     return prefixes, list(weights)
@@ -64,7 +64,7 @@ def is_pairs(entries: Sequence[Any]) -> bool:
 
 
 def check_weight(weight: float, name: str) -> None:
-    """Raises if the weight of `name` is not finite and above 0."""
+    """Raises unless a weight is finite and above 0; `name` is the name of its prefix in the error."""
     number = finite_or_none(weight)
     if number is None or not number > 0:
         hint = "remove the prefix from the blend" if number == 0 else None
@@ -72,7 +72,7 @@ def check_weight(weight: float, name: str) -> None:
 
 
 def flat_entries(entries: Sequence[Any], where: str) -> list[str]:
-    """Returns alternating weights and prefixes as strings, from alternating entries or [weight, prefix] lists."""
+    """Returns the entries of a blend as a flat list of strings; a list [weight, prefix] becomes two entries."""
     if isinstance(entries, (str, bytes)) or not isinstance(entries, Sequence):
         raise ConfigError(f"{where}: must be a list of entries, got {entries!r}")
     pairs = [entry for entry in entries if isinstance(entry, (list, tuple))]
@@ -85,7 +85,7 @@ def flat_entries(entries: Sequence[Any], where: str) -> list[str]:
 
 
 def parse_alternating(entries: Sequence[str], where: str) -> Blend:
-    """Parses entries like the reference: as weight, prefix, … if every other entry is a number; else as prefixes."""
+    """Parses entries like the reference: as `weight, prefix, …` if entries 1, 3, … are numbers; else as prefixes."""
     if not entries:
         raise ConfigError(f"{where}: must have at least one entry, got none")
     prefixes, weights = list(entries), None
@@ -118,7 +118,7 @@ def warn_of_duplicates(
 ) -> None:
     """Warns about data that appear twice in `blends`, a list of (name, blend); the warning names the caller's line.
 
-    `same` maps all prefixes of the same data to one name. With `again`, repeats a warning given earlier for the blends.
+    `same` maps all prefixes of the same data to one name. With `again`, warns even if an earlier call already did.
     """
     seen: dict[str, str] = {}
     marks = {hash(tuple(prefixes)) for _, (prefixes, _) in blends}
@@ -135,7 +135,7 @@ def warn_of_duplicates(
 
 
 def _parts(blend: Any, where: str) -> tuple[Any, Any]:
-    """Returns the prefixes and weights of a blend in any form, not validated."""
+    """Returns the prefixes and weights of a blend in any form, without validating them."""
     if _is_text(blend):
         return [blend], None
     if isinstance(blend, Mapping):

@@ -23,18 +23,18 @@ class SFTDatasetConfig(GPTDatasetConfig):
     """Settings of conversation datasets. A dataset that gets a `GPTDatasetConfig` adds the defaults of this class.
 
     Attributes:
-        reset_position_ids, reset_attention_mask, eod_mask_loss, create_attention_mask: must be False; boundaries and
-            loss come from the index.
-        train_on: tokens with loss: "answers" of the assistant, its "last_answer", or "everything". Plain text always
-            has loss everywhere.
+        reset_position_ids, reset_attention_mask, eod_mask_loss, create_attention_mask: must be False; boundaries come
+            from the `.idx` file, and loss from the roles of tokens.
+        train_on: tokens with loss: all "answers" of the assistant, only its "last_answer", or "everything". Plain text
+            always has loss everywhere.
         long_conversations: "truncate" conversations longer than a sample, "drop" them, or raise an "error".
         untrainable_conversations: "drop" conversations without a token to train on (for example if the prompt is longer
-            than a sample), "keep" them, or raise an "error". The mean loss of a sample without loss is NaN.
+            than a sample), "keep" them, or raise an "error". If all tokens of a sample lack loss, its mean loss is NaN.
         most_conversations: maximum number of conversations in a sample; None for no limit. Many tiny conversations make
             steps slow.
-        attention_prefix: let the tokens of a conversation before the first token with loss attend to each other, as in
-            a prefix language model; needs `attention="block_mask"`. Adds `seen_stop` int32[S] to samples: token i
-            attends to tokens before `seen_stop[i]`.
+        attention_prefix: in each conversation, let all tokens before the first token with loss attend to each other, as
+            in a prefix language model; needs `attention="block_mask"`. Adds `seen_stop` int32[S] to samples: token i
+            attends to the tokens of its conversation before slot `seen_stop[i]`.
         chat_template: chat template for raw input files, see `find_chat_template`.
         schema: record schema of raw input files, see `preprocess_chat`.
         skip_bad_lines: skip invalid records of raw input files instead of raising.
@@ -57,8 +57,8 @@ class SFTDatasetConfig(GPTDatasetConfig):
     def slot_multiple(self) -> int:
         """Each conversation is padded to a multiple of this number of slots, by the reference's rule.
 
-        A product of factors: 2 × `context_parallel_size`, if this size is above 1 or with `hybrid_context_parallel`;
-        `data_parallel_size`, with `hybrid_context_parallel`; `sequence_parallel_size`, if this size is above 0.
+        The product of these factors: 2 × `context_parallel_size`, if this size is above 1 or `hybrid_context_parallel`
+        is set; `data_parallel_size`, if `hybrid_context_parallel` is set; `sequence_parallel_size`, if above 0.
         """
         context = self.context_parallel_size or 1
         multiple = 2 * context if context > 1 or self.hybrid_context_parallel else 1
@@ -70,7 +70,7 @@ class SFTDatasetConfig(GPTDatasetConfig):
         super().__post_init__()
         for name in ("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "create_attention_mask"):
             if getattr(self, name):
-                hint = "remove it: boundaries and loss come from the index"
+                hint = "remove it: boundaries come from the `.idx` file, loss from roles"
                 raise ConfigError(f"`{name}`: must be False for conversations, got True", hint=hint)
         if self.sequence_length % (multiple := self.slot_multiple):
             message = f"`sequence_length`: must be a multiple of {multiple}, got {self.sequence_length}"
@@ -93,8 +93,9 @@ class VarlenDatasetConfig(SFTDatasetConfig):
 
     Attributes:
         mock_dataset_config: lengths of mock data: {"mode": "distribution", "type": "lognormal", "min_seq_len": …,
-            "max_seq_len": …, "mean_seq_len": …, "lognormal_sigma": …}, or {"mode": "file", "path": file with a header
-            and one length per line}. None draws lengths from half a sample to a whole sample, with a mean of 3/4.
+            "max_seq_len": …, "mean_seq_len": …, "lognormal_sigma": …}, or {"mode": "file", "path": path of a file with
+            a header line, then one length per line}. None draws lognormal lengths with a mean of 0.75 samples, and
+            clips them to between half a sample and a whole sample.
     """
 
     mock_dataset_config: dict[str, Any] | None = None

@@ -25,7 +25,7 @@ _MOST_WIDTH = 1 << 15
 ColumnNames = Sequence[str] | Mapping[str, float | str]
 """The type of `GPTDatasetConfig.columns`: names, or {name: default value or "required"}."""
 
-REQUIRED = "required"  # instead of a default value: all data need the column
+REQUIRED = "required"  # given instead of a default value: all data must have the column
 LOSS_WEIGHT = "loss_weight"  # the column that multiplies the loss mask
 
 
@@ -37,10 +37,10 @@ class _Chosen:
 
 
 class SampleColumns:
-    """The columns of a dataset's samples. Thread-safe; not picklable: an unpickled dataset creates them again.
+    """The columns of a dataset's samples. Thread-safe; not picklable: an unpickled dataset creates a new object.
 
-    With `shifts`, columns of labels are read one token later than the spans. A column that `source`
-    lacks has the same description as in the pairs with the prefixes `elsewhere`.
+    With `shifts`, columns of labels are read one token later than the spans. If `source` lacks a column, the dtype and
+    shape of the column are those in the first pair of the prefixes `elsewhere` that has it.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class SampleColumns:
         ]
 
     def arrays(self, out: Sample) -> list[tuple[SampleColumn, NDArray[Any]]]:
-        """Returns (kernel that copies the values, array of `out` to fill) for each column."""
+        """Returns (kernel that copies values of the column, array of `out` to fill) for each column."""
         for name, each in self._chosen.items():
             if (other := out[name].dtype) != each.dtype:
                 message = f"column `{name}`: pairs of the blend have different dtypes, {each.facts.dtype} and {other}"
@@ -67,14 +67,14 @@ class SampleColumns:
         return [(each.native, out[name]) for name, each in self._chosen.items()]
 
     def fill(self, spans: SpanBatch, out: Sample, rows: Int64s | None, length: int) -> None:
-        """Fills the columns in `rows` of `out` (None: all rows) from spans, for tokens that are not memory-mapped."""
+        """Fills `rows` (None: all rows) of the columns in `out` from spans, if the tokens are not memory-mapped."""
         for native, array in self.arrays(out):
             native.fill(spans.documents, spans.starts, spans.lengths, spans.row_offsets, rows, length, array)
 
     def fill_slots(self, segments: Int64s, row_offsets: Int64s, out: Sample) -> None:
-        """Fills a batch of whole conversations; row r has segments [row_offsets[r], row_offsets[r + 1]).
+        """Fills the columns of a batch of conversations; row r has segments [row_offsets[r], row_offsets[r + 1]).
 
-        `segments` are int64[count, 4], see `SplitConversations.segments`.
+        `segments`, int64[count, 4], are the result of `SplitConversations.segments`.
         """
         sequences, inputs, tokens, slots = segments.T
         spans = np.empty((2, len(segments), 3), dtype=np.int64)
@@ -152,7 +152,7 @@ def _opened(pair: IndexedDataset, name: str, default: float | str) -> Column | N
 
 
 def _facts_of(name: str, prefixes: Sequence[str], pair: IndexedDataset) -> ColumnFacts:
-    """Returns facts of a column that `pair` lacks, from the first prefix that has it; default: float32 per token."""
+    """Returns facts of a column that `pair` lacks: of the first of `prefixes` that has it, else float32 per token."""
     columns = (recorded_columns(prefix, object_storage=pair.object_storage) for prefix in prefixes)
     found = (each[name] for each in columns if name in each)
     return next(found, ColumnFacts(kind="token", dtype="float32", shape=(0,), num_bytes=0, crc32=0))

@@ -1,4 +1,4 @@
-"""Configuration classes of datasets, which validate their settings. Names follow the reference."""
+"""Configuration classes of datasets. Each class validates its settings; names follow the reference."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ VerifyMode = Literal["quick", "full"]
 _DEFAULT_STORAGE = ObjectStorageSettings()
 
 SAMPLE_NAMES = ("tokens", "labels", "loss_mask", "position_ids", "attention_mask", "cu_seqlens", "max_seqlen")
-"""Names of sample arrays, which columns cannot have."""
+"""Names of the arrays of samples; a column cannot have one of these names."""
 
 _HEADING = "Attributes:"
 _ENTRY = re.compile(r"\n {4}(\w+(?:, \w+)*): .*(?:\n {5,}.*)*")
@@ -55,7 +55,7 @@ class ShowsSettings:
 
 
 def _with_inherited(cls: type) -> str:
-    """Returns the docstring of a class with the descriptions of inherited settings after its own."""
+    """Returns the docstring of a class; inherited settings are described after those of the class itself."""
     doc = inspect.cleandoc(cls.__doc__ or "")
     own = _entries(doc)
     known = {name for found in own for name in found[1].split(", ")}
@@ -86,22 +86,22 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
         blend: data that `split` divides into train, valid and test; excludes `blend_per_split`. One of: (prefixes,
             weights or None), one prefix, a list of prefixes, a list of alternating weights and prefixes,
             [[weight, prefix], …], or {prefix: weight}. Stored as (prefixes, weights or None).
-        blend_per_split: blends of train, valid and test, each a blend or None: a list of three, or a dict with
-            the keys "train", "valid" and "test".
-        multiple_validation_sets: build one validation dataset per prefix instead of a blend.
-        full_validation: read the validation data exactly once per validation. Samplers do so; trainers give the
-            builder the size None. A number is used as the size, but is an error with `multiple_validation_sets`.
+        blend_per_split: the blends of train, valid and test: a list of three, or a dict with the keys "train", "valid"
+            and "test". None instead of a blend stands for no data.
+        multiple_validation_sets: build one validation dataset per prefix instead of one blend.
+        full_validation: read the validation data exactly once per validation, as Megatron's samplers do if the builder
+            gets the size None for valid. With `multiple_validation_sets`, a number as this size is an error.
         split: weights of train, valid and test, such as "99,1,0" or (99, 1, 0). Stored as text.
         split_matrix: interval of each split within [0, 1]; computed.
         num_dataset_builder_threads: number of threads that build datasets.
-        path_to_cache: folder of the index cache, or an address in a bucket (`s3://bucket/indices`), to which the
-            building rank uploads and from which other ranks download. None stores indices beside local data, and
-            indices of data in object storage in the local folder of `object_storage`.
+        path_to_cache: folder of the index cache, or its address in a bucket (`s3://bucket/indices`): the building rank
+            uploads indices, and other ranks download them. None stores indices of local data beside the data, and
+            other indices in the local folder of `object_storage`.
         mmap_bin_files: map `.bin` files into memory; False reads them with `pread`.
         mock: True if no data are configured, so that mock data are used; computed.
         tokenizer: tokenizer of the data: an argument of `load_tokenizer` (a path, a name, or a tokenizer of another
             library), or any `TokenizerLike`.
-        mid_level_dataset_surplus: fraction of extra samples built per dataset beyond the samples a blend needs.
+        mid_level_dataset_surplus: extra samples per dataset, as a fraction of the samples that a blend needs from it.
         allow_ambiguous_pad_tokens: mask the pad id even if another special token has the same id and is masked too.
         fast_cache_load: raise if an index is not in the cache, instead of building it.
         defer_npy_index_mmap: open cached indices when the first sample is read; raise if they are not in the cache.
@@ -112,8 +112,8 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
         allow_tokenizer_mismatch: read data even if the manifest names another tokenizer.
         verify: "quick" validates the ends of files on open, all rows of an `.idx` file before index arrays are built
             from it, and checksums of cached arrays of up to 4 MiB. "full" also verifies larger arrays, and compares all
-            tokens with the manifests in the background, once per node; after damage, the next sample raises (see
-            `verification_of`).
+            tokens with the manifests in the background, once per node. Once damage is found, reading a sample raises
+            (see `verification_of`).
         allow_data_mismatch: warn instead of raising if the manifest says that the data are of another kind, such as
             sentences or conversations for a class that reads documents.
     """
@@ -139,7 +139,7 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
     mixing_block: int = 1
     extend_short_datasets: bool = False
     object_storage: ObjectStorageSettings | None = None
-    # The next three change no byte of a sample, so they are not in cache keys.
+    # The next three settings change no byte of a sample, so they are not in cache keys.
     verify: VerifyMode = "quick"
     allow_tokenizer_mismatch: bool = False
     allow_data_mismatch: bool = False
@@ -259,13 +259,13 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
     """Settings of GPT datasets.
 
     Attributes:
-        reset_position_ids: restart positions after each end-of-document token. (The reference requires a value for this
-            setting and the next two; its training program passes False.)
+        reset_position_ids: restart position ids after each end-of-document token. (The reference requires a value for
+            this setting and the next two; Megatron's training program passes False.)
         reset_attention_mask: block attention across end-of-document tokens.
         eod_mask_loss: set the loss mask to 0 where the input token is end-of-document.
-        create_attention_mask: add a dense mask, bool[1, S, S], of S² bytes to samples; fused attention needs none.
+        create_attention_mask: add a dense mask, bool[1, S, S], of S² bytes to samples; fused attention needs no mask.
         drop_last_partial_validation_sequence: drop the last validation sample if it is incomplete.
-        add_extra_token_to_sequence: read one more token than `sequence_length`, as the last label.
+        add_extra_token_to_sequence: read one token beyond `sequence_length`, which is the last label.
         object_storage_cache_path: local cache folder of object storage; overrides `object_storage.cache_path`.
         block_shuffle: replaces the reference's shuffle by one that reads a few blocks of the data at a time, for data
             in object storage.
@@ -274,9 +274,9 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
         sequences_per_dataset: {prefix: [number of sequences, number of document boundaries]}, checked against the file
             headers. With `fast_cache_load`, each GPT dataset then opens its data when the first sample or the dataset's
             length is needed. A blend without weights needs the lengths of all datasets at the start.
-        token_dtype_code: dtype code of tokens that fits the vocabulary size; computed.
-        inter_document_masking: add document boundaries from the index (`cu_seqlens`, `max_seqlen`) to samples instead
-            of a dense mask, and restart positions at every document.
+        token_dtype_code: code of the token dtype that the vocabulary size needs; computed.
+        inter_document_masking: add document boundaries (`cu_seqlens`, `max_seqlen`), read from the `.idx` file, to
+            samples instead of a dense mask, and restart position ids at every document.
         window_policy: "concat" divides the concatenated documents into windows of `sequence_length` tokens, as the
             reference does. "best_fit" packs whole documents into samples and pads them; it splits only documents longer
             than a sample, and drops neither tokens nor incomplete packs. Set `inter_document_masking` too, so that
@@ -286,12 +286,12 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
         attention: arrays for attention within documents; implies `inter_document_masking`. "cu_seqlens" adds no further
             array; "document_ids" adds the document number of each token, int32[S]; "block_mask" adds the block lists of
             FlexAttention's mask, see `flex_block_mask`. All samples have the same shapes.
-        attention_block_size: tokens per block of the mask.
-        attention_window: number of tokens that a token attends to, including itself; None for all earlier tokens of
-            its document.
-        columns: names of columns to add to samples: dtype[S] or dtype[S, k], one row per token or per label; or
-            {name: default value for data without the column}, where "required" means no default. A column per sequence
-            or document repeats its value for each token. `loss_weight` also multiplies the loss mask.
+        attention_block_size: tokens per block of FlexAttention's mask.
+        attention_window: maximum number of tokens that a token attends to, including itself; None for no limit in its
+            document.
+        columns: columns to add to samples, as dtype[S] or dtype[S, k] with one row per token or per label: a list of
+            names, or {name: default value for data without the column, or "required"}. A column per sequence or
+            document repeats its value for each token. The column `loss_weight` also multiplies the loss mask.
         loss_weights: {prefix: factor of the loss mask}; in a run, {source: factor}. The default factor is 1.
     """
 
@@ -321,7 +321,7 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
 
     @property
     def storage_settings(self) -> ObjectStorageSettings:
-        """The settings for reading object storage, with `object_storage_cache_path` as the cache folder."""
+        """The settings for reading object storage; `object_storage_cache_path`, if set, is the cache folder."""
         settings = super().storage_settings
         if self.object_storage_cache_path is None:
             return settings
@@ -350,7 +350,7 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
         return split == Split.valid and not self.drop_last_partial_validation_sequence
 
     def shape_of(self, split: Split) -> SampleShape:
-        """Returns the settings of a split that decide how `window_policy` divides its documents into samples."""
+        """Returns the settings by which `window_policy` divides the documents of a split into samples."""
         return SampleShape(
             sequence_length=self.sequence_length,
             extra=self.num_extra_tokens,
@@ -377,7 +377,7 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
             hint = 'pass the tokenizer that made the data, such as `tokenizer="tokenizer.json"`'
             raise ConfigError("no `tokenizer` given", hint=hint)
         if self.block_shuffle is not None and self.mock:
-            raise ConfigError("`block_shuffle`: needs data, got mock data", hint="set `blend`, or remove the setting")
+            raise ConfigError("`block_shuffle`: needs data, got mock data", hint="set `blend`, or no `block_shuffle`")
         if self.attention_window is not None and self.attention != "block_mask":
             message = f'`attention_window`: needs `attention="block_mask"`, got {self.attention!r}'
             raise ConfigError(message, hint="remove it, and pass the window to the attention of the model")
@@ -386,7 +386,7 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
             if getattr(self, name) is None:
                 raise ConfigError(f"`{name}`: must be True or False, got None")
             if self.inter_document_masking and name != "eod_mask_loss" and getattr(self, name):
-                hint = f"set `{name}` to False: document boundaries come from the index, not from tokens"
+                hint = f"set `{name}` to False: document boundaries come from the `.idx` file, not from tokens"
                 raise ConfigError(f"`inter_document_masking` and `{name}` exclude each other, got both", hint=hint)
         if self.tokenizer.vocab_size is not None:
             self.token_dtype_code = DType.code_from_dtype(DType.optimal_dtype(self.tokenizer.vocab_size))

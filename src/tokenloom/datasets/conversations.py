@@ -1,4 +1,4 @@
-"""Datasets of conversations for fine-tuning: packed into samples of equal length, or one per sample."""
+"""Datasets for fine-tuning: samples of one conversation each, or equally long packs of conversations."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ConversationSamples(PairSamples):
 
     _reads = "conversations"
     reads_ahead: ClassVar[int]
-    """Tokens read per conversation beyond its inputs: 1 if its last token is only a label, else 0."""
+    """Number of tokens of a conversation beyond its inputs: 1 if its last token is only a label, else 0."""
     reads_text: ClassVar[bool] = False
     """Whether a pair without roles is read as plain text, with loss everywhere."""
     shares_samples: ClassVar[bool] = True
@@ -80,7 +80,7 @@ class ConversationSamples(PairSamples):
 
     @classmethod
     def count_slots(cls, pair: IndexedDataset, config: Any) -> NDArray[np.int32]:
-        """Returns the slots per conversation of a pair, int32[num_conversations]; warns of untrainable conversations.
+        """Returns the number of slots per conversation, int32[num_conversations]; warns of untrainable conversations.
 
         A dropped conversation has 0 slots. If each sample has only one conversation, all other conversations have 1.
         """
@@ -122,7 +122,7 @@ class ConversationSamples(PairSamples):
 
     @property
     def document_index(self) -> NDArray[Any]:
-        """int32[num_conversations], the shuffled conversations of all epochs, in the order of the samples."""
+        """integers[count], the conversations of all epochs in the order of the samples, as rows of the `.idx` file."""
         return self._stored().arrays["document_index"]
 
     def _stored(self) -> ConversationOrder:
@@ -136,7 +136,7 @@ class ConversationSamples(PairSamples):
         return self.order.num_samples
 
     def __getitem__(self, idx: int | None) -> Sample:
-        """Returns a sample as torch tensors; None returns a sample with an all-zero loss mask."""
+        """Returns a sample as torch tensors; for None, a sample with an all-zero loss mask."""
         return to_tensors(self._sample_for_item(idx))
 
     def _fill(self, sequences: Int64s, row_offsets: Int64s, *, width: int, with_boundaries: bool) -> Sample:
@@ -175,7 +175,7 @@ class ConversationSamples(PairSamples):
         return np.ascontiguousarray(self._source.segments(sequences)[:, 3])
 
     def epochs_of(self, positions: Positions) -> Int64s:
-        """Returns the epoch in which each sample begins, int64[n]; -1 if the order has no epochs. Reads all lengths."""
+        """Returns the epoch, from 0, in which each sample begins: int64[n]; -1 without epochs. Reads all lengths."""
         rows, _ = self._rows(positions)
         if not isinstance(self.order, ConversationOrder):
             return np.full(len(rows), -1, dtype=np.int64)
@@ -225,10 +225,10 @@ class ConversationSamples(PairSamples):
 
 
 class SFTDataset(ConversationSamples):
-    """A dataset whose samples are packs of whole, shuffled conversations with `sequence_length` slots.
+    """A dataset whose samples are packs of whole, shuffled conversations; a sample has `sequence_length` slots.
 
     Conversations are shuffled per epoch and packed by next fit: each joins the current sample if it fits, or begins the
-    next sample. A sample has tokens int64[S], labels int64[S] (-100 without loss), loss_mask float32[S], position_ids
+    next sample. A sample has tokens int64[S], labels int64[S] (-100: no loss), loss_mask float32[S], position_ids
     int64[S] (from 0 in each conversation), cu_seqlens int32[S + 1] (starts of conversations, then padded with S) and
     max_seqlen int32, like `GPTDataset` with `inter_document_masking`. Each conversation is padded to a multiple of
     `slot_multiple` slots, and the last one to the end of the sample. Labels do not cross conversations.
@@ -242,11 +242,11 @@ class SFTDataset(ConversationSamples):
         indices: integers[num_conversations], the conversations of the split.
         num_samples: number of samples, which sets the number of epochs; None for one epoch.
         index_split: the split that these samples belong to.
-        config: an `SFTDatasetConfig`, or a `GPTDatasetConfig` for the defaults.
+        config: an `SFTDatasetConfig`; or a `GPTDatasetConfig`, for the defaults of the other settings.
 
     Raises:
         ConfigError: a setting is invalid, or `num_samples` is above 0 and no conversation has a token to train on.
-        IndexCacheError: `path_to_cache` cannot be written, or deferred or fast loading finds no usable cache.
+        IndexCacheError: `path_to_cache` cannot be written; or no valid index is cached and settings forbid building.
     """
 
     reads_ahead = 0
@@ -275,16 +275,15 @@ class SFTDataset(ConversationSamples):
 
 
 class VarlenDataset(ConversationSamples):
-    """A dataset of one conversation or text per sample, padded to a multiple of `slot_multiple` slots.
+    """A dataset whose samples have one conversation or text each, padded to a multiple of `slot_multiple` slots.
 
-    For a conversation of n tokens, a sample has tokens (the first n - 1), labels (the last n - 1, -100 without loss)
-    and position_ids, all int64[P]; loss_mask float32[P]; original_seq_len int32[1] (n - 1) and padded_seq_len int32[1]
-    (P: n - 1, padded). `long_conversations` decides on conversations with n - 1 above `sequence_length`. Samples are
-    shuffled per epoch. `lengths()` returns `original_seq_len` of all samples without reading tokens.
-    A pair without roles is read as plain text: one text per sequence, with loss everywhere. Thread-safe, fork-safe and
-    picklable.
+    For a conversation of n tokens, a sample has tokens (the first n - 1), labels (the last n - 1; -100: no loss) and
+    position_ids, all int64[P]; loss_mask float32[P]; original_seq_len int32[1] (n - 1) and padded_seq_len int32[1]
+    (P: n - 1, padded). `long_conversations` applies if n - 1 is above `sequence_length`. Samples are shuffled per
+    epoch. `lengths()` returns the `original_seq_len` of each sample without reading tokens. A pair without roles is
+    read as plain text: one text per sequence, with loss everywhere. Thread-safe, fork-safe and picklable.
 
-    Arguments and errors are those of `SFTDataset`, with a `VarlenDatasetConfig`.
+    Arguments and errors are those of `SFTDataset`; the config is a `VarlenDatasetConfig`.
     """
 
     reads_ahead = 1
@@ -328,7 +327,7 @@ class VarlenDataset(ConversationSamples):
         _, inputs, _, slots = self._source.segments(sequences)[0].tolist()
         rows = self._fill(sequences, row_offsets, width=slots, with_boundaries=False)
         sample: Sample = {name: array[0] for name, array in rows.items()}
-        sample.pop(LOSS_WEIGHT, None)  # the loss mask includes it, and schedulers do not carry columns
+        sample.pop(LOSS_WEIGHT, None)  # the loss mask is multiplied by it, and schedulers carry no columns
         sample["original_seq_len"] = np.array([inputs], dtype=np.int32)
         sample["padded_seq_len"] = np.array([slots], dtype=np.int32)
         if idx is None:
@@ -372,7 +371,8 @@ class MockVarlenLowLevelDataset(MockGPTLowLevelDataset):
         if type != "lognormal" or not 0 < min_seq_len <= max_seq_len or not mean_seq_len > 0 or lognormal_sigma < 0:
             raise ConfigError(
                 "mock data: must have type='lognormal', 0 < min_seq_len <= max_seq_len, mean_seq_len > 0 and "
-                f"lognormal_sigma >= 0, got {type}, {min_seq_len}, {max_seq_len}, {mean_seq_len} and {lognormal_sigma}"
+                f"lognormal_sigma >= 0, got type={type}, min_seq_len={min_seq_len}, max_seq_len={max_seq_len}, "
+                f"mean_seq_len={mean_seq_len} and lognormal_sigma={lognormal_sigma}"
             )
         # The same generator and draws as the reference.
         random = np.random.RandomState(self.seed)

@@ -1,10 +1,10 @@
-"""Checks that data match the dataset class and the tokenizer, from the manifest of the data, without reading tokens.
+"""Checks by the manifest of data, without reading tokens, that the data match the dataset class and the tokenizer.
 
 If the manifest and the tokenizer both have a fingerprint, the fingerprints must be equal; else the vocabulary must
-contain the largest id of the data. The end-of-document ids must be equal in any case, if both are known.
+contain the largest id of the data. If the end-of-document ids of both are known, they must be equal in any case.
 
-Data of the wrong kind cause an error, or a warning with `allow_data_mismatch`. T5 and BERT datasets expect sentences;
-documents cause only a warning there. Without a manifest, only pairs with images are known; in runs, conversations too.
+Data of the wrong kind cause an error, or a warning with `allow_data_mismatch`. T5 and BERT datasets expect sentences,
+and only warn of documents. Without a manifest, only pairs with images are recognized, and in runs conversations.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tokenloom.indexed.manifests import (
 from tokenloom.indexed.roles import NAME as ROLES
 
 _WARNED: dict[int, set[str]] = {}
-"""Topics already warned about, by the id of the config; removed with the config."""
+"""{id of a config: topics already warned about}; an entry is removed with its config."""
 
 Kind = Literal["documents", "sentences", "conversations", "images"]
 
@@ -88,7 +88,7 @@ def check_kind(dataset: Any, config: BlendedMegatronDatasetConfig, *, name: str,
 
 
 def check_eod(dataset: Any, config: GPTDatasetConfig, *, name: str) -> None:
-    """Warns if settings need end-of-document tokens, but the manifest shows that the data have none or another id."""
+    """Warns if settings need end-of-document tokens that, by the manifest, the data lack or have with another id."""
     settings = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss")
     names = " and ".join(f"`{setting}`" for setting in settings if getattr(config, setting))
     pair = pair_of(dataset)
@@ -138,7 +138,7 @@ def check_tokenizer(dataset: Any, config: BlendedMegatronDatasetConfig, *, name:
     if not config.allow_tokenizer_mismatch:
         hint = "pass the expected tokenizer, or tokenize the data again, or set `allow_tokenizer_mismatch=True`"
         raise TokenizerError(f"{name}: expected the tokenizer that made the data, {made_by}, found {found}", hint=hint)
-    message = f"{name}: made with {made_by}, read with {found}, as `allow_tokenizer_mismatch` is set"
+    message = f"{name}: tokenized by {made_by}, read with {found}, as `allow_tokenizer_mismatch` is set"
     _warn_once(config, message, TokenizerMismatchWarning, topic=found)
 
 
@@ -147,7 +147,7 @@ def mismatch(head: ManifestHead, tokenizer: Any) -> str | None:
     made_by = head.tokenizer
     sha256, eod = fingerprint_of(tokenizer), optional_number(tokenizer, "eod")
     shown_eod = None if eod is None or made_by.eod is None else SpecialToken(id=eod)
-    # Differing fingerprints of objects without a file prove nothing, see `HuggingFaceTokenizer`.
+    # Different fingerprints of tokenizers without a file prove nothing, see `HuggingFaceTokenizer`.
     is_of_file = optional_attribute(tokenizer, "knows_its_file") is not False
     if made_by.sha256 is not None and sha256 is not None and (sha256 == made_by.sha256 or is_of_file):
         if sha256 != made_by.sha256:

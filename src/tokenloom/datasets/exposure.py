@@ -57,8 +57,8 @@ class SFTLowLevelDataset:
         plain_text: read a pair without roles as plain text, with loss everywhere.
 
     Raises:
-        DatasetNotFoundError: the file or the roles of the pair do not exist.
-        ConfigError: a raw file is given without a Hugging Face tokenizer.
+        DatasetNotFoundError: `dataset_path` does not exist, or the pair has no roles.
+        ConfigError: a raw file is given without `config` or without a Hugging Face tokenizer.
     """
 
     def __init__(self, dataset_path: str, config: Any = None, *, plain_text: bool = False) -> None:
@@ -127,7 +127,7 @@ def _tokenized(path: str, config: SFTDatasetConfig) -> str:
         }
     )
     folder = config.path_to_cache
-    if folder is None or is_remote(folder):  # pairs are written to local disk
+    if folder is None or is_remote(folder):  # pairs can only be written to local disk
         folder = os.path.join(os.path.dirname(path), "cache")
     digest = hashlib.md5(key.encode(), usedforsecurity=False).hexdigest()
     prefix = os.path.join(folder, f"{digest}-{os.path.basename(path)}")
@@ -153,7 +153,7 @@ def _is_tokenized(prefix: str) -> bool:
 
 
 def _template_source(tokenizer: HuggingFaceTokenizer, config: SFTDatasetConfig) -> str | None:
-    """Returns the chat template; None if the tokenizer has none, which is an error only for chat records."""
+    """Returns the chat template; None if the tokenizer has none, as only chat records need a template."""
     try:
         return find_chat_template(tokenizer, config.chat_template).source
     except TokenizerError:
@@ -167,9 +167,9 @@ _dtype_code = cache(DType.code_from_dtype)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exposure:
-    """Says which conversations of a split are dropped: one mask bool[count] per reason, True where dropped.
+    """The dropped conversations of a split: one mask, bool[num_conversations], per reason, True where dropped.
 
-    All other conversations are in samples. `shares` are int64[count, 5], see `SplitConversations.shares`.
+    All other conversations are in samples. `shares`, int64[num_conversations, 5]: see `SplitConversations.shares`.
     """
 
     shares: Int64s
@@ -179,7 +179,7 @@ class Exposure:
 
     @property
     def kept(self) -> NDArray[np.bool_]:
-        """bool[count], True for conversations that are in samples."""
+        """bool[num_conversations], True for conversations that are in samples."""
         return ~(self.empty | self.too_long | self.untrainable)
 
     def count(self, chosen: NDArray[np.bool_]) -> Count:
@@ -190,8 +190,8 @@ class Exposure:
 class SplitConversations:
     """The conversations of one split of a pair; computes their slots and fills samples.
 
-    `reads_ahead` is the number of tokens read per conversation beyond its inputs, 0 or 1. `name` is for messages.
-    A column that the pair lacks has the same description as in the pairs with the prefixes `beside`.
+    `reads_ahead` is the number of tokens of a conversation beyond its inputs, 0 or 1. `name` is for messages.
+    If the pair lacks a column, the dtype and shape of the column are those in the first of `beside` that has it.
     """
 
     def __init__(
@@ -215,9 +215,9 @@ class SplitConversations:
         return len(self.data)
 
     def kept(self) -> tuple[NDArray[Any], NDArray[np.int32]]:
-        """Returns the conversations to use, integers[count], and the number of slots of each, int32[count].
+        """Returns the conversations that are not dropped, integers[count], and their numbers of slots, int32[count].
 
-        Warns of untrainable conversations. Raises ConfigError if the settings forbid long or untrainable conversations.
+        Warns of untrainable conversations. Raises ConfigError if the setting for long or untrainable ones is "error".
         """
         exposure = self.exposure()
         self._report(exposure)
@@ -225,7 +225,7 @@ class SplitConversations:
         return self.rows.array()[kept], exposure.shares[kept, 3].astype(np.int32)
 
     def slots(self) -> NDArray[np.int32]:
-        """Returns the slots per conversation, 0 for dropped conversations, int32[count]; unlike `kept`, never warns."""
+        """Returns the number of slots of each conversation, int32[count], 0 if dropped; unlike `kept`, never warns."""
         exposure = self.exposure()
         return np.where(exposure.kept, exposure.shares[:, 3], 0).astype(np.int32)
 
@@ -239,7 +239,7 @@ class SplitConversations:
         return Exposure(shares=shares, empty=empty, too_long=too_long, untrainable=untrainable)
 
     def segments(self, sequences: Int64s) -> Int64s:
-        """Returns (index, input count, count of tokens read, slot count) of each conversation: int64[count, 4]."""
+        """Returns int64[count, 4], per conversation: its index, and its numbers of inputs, tokens to read and slots."""
         segments = np.empty((len(sequences), 4), dtype=np.int64)
         segments[:, 0] = sequences
         longest = self.config.sequence_length + self.reads_ahead
@@ -250,7 +250,7 @@ class SplitConversations:
         return segments
 
     def shares(self, sequences: Int64s) -> Int64s:
-        """Returns counts per conversation: tokens, inputs, tokens read, slots, labels with loss: int64[count, 5]."""
+        """Counts, per conversation, tokens, inputs, tokens to read, slots and labels with loss: int64[count, 5]."""
         shares = np.empty((len(sequences), 5), dtype=np.int64)
         shares[:, 0] = self.data.sequence_lengths[sequences]
         shares[:, 1:4] = self.segments(sequences)[:, 1:]
@@ -270,7 +270,7 @@ class SplitConversations:
     ) -> None:
         """Fills a batch; row r gets the conversations `sequences[row_offsets[r]:row_offsets[r + 1]]`.
 
-        Slots without a token get `fill_id`, and so do all slots of `denied` conversations, bool[count].
+        Slots without a token get `fill_id`. So do all slots of the conversations where `denied`, bool[count], is True.
         """
         segments, chosen = self.segments(sequences), sequences
         available = np.ascontiguousarray(segments[:, 2])
@@ -313,7 +313,7 @@ class SplitConversations:
         if not useless.any():
             return
         message = f"{self.name}: {useless.sum()} of {len(useless)} conversations have no token to train on within a "
-        message += f"sample of {config.sequence_length} tokens; {first_of(useless)}"
+        message += f"sample of {config.sequence_length} tokens ({first_of(useless)})"
         if (policy := config.untrainable_conversations) == "error":
             raise ConfigError(message, hint='raise `sequence_length`, or set `untrainable_conversations` to "drop"')
         dropped = policy == "drop" or bool(exposure.empty[useless].all())
@@ -346,7 +346,7 @@ class JoinedConversations:
 
     def _of_pair(self, number: int, pair: IndexedDataset | None = None) -> SplitConversations:
         """Returns the conversations of pair `number`; opens the pair on first use."""
-        if (conversations := self._opened.get(number)) is None:  # several threads may open it; the first one is kept
+        if (conversations := self._opened.get(number)) is None:  # threads may open a pair twice; the first one is kept
             data = SFTLowLevelDataset.of_pair(pair or self.pairs.open(number), plain_text=self.plain_text)
             beside = [*(pair.prefix for pair in self.pairs.pairs), *self.pairs.beside]
             conversations = conversations_of_pair(data, self.config, reads_ahead=self.reads_ahead, beside=beside)
@@ -354,7 +354,7 @@ class JoinedConversations:
         return conversations
 
     def _parts(self, sequences: Int64s) -> Iterator[tuple[SplitConversations, int, Int64s]]:
-        """Yields (conversations of a pair, index of its first conversation, indices of its elements of `sequences`)."""
+        """Yields (conversations of a pair, first index of the pair, where `sequences` are of it), pair by pair."""
         numbers = self.pairs.numbers(sequences)
         for number in np.unique(numbers).tolist():
             yield self._of_pair(number), self.pairs.first_of(number), np.flatnonzero(numbers == number)
@@ -405,11 +405,11 @@ class JoinedConversations:
         return self._of_pair(0).column_outputs(length) if self.config.columns else []
 
     def check(self) -> None:
-        """Does nothing: other methods check each pair after reading it."""
+        """Does nothing, as the other methods check each pair after reading it."""
 
 
 def conversations_of_pair(
     data: SFTLowLevelDataset, config: SFTDatasetConfig, *, reads_ahead: int, beside: Sequence[str] = ()
 ) -> SplitConversations:
-    """Returns all conversations of a pair, for all splits."""
+    """Returns the conversations of all splits of a pair."""
     return SplitConversations(data, Rows.of(range(len(data))), config, reads_ahead, f"`{data.path_prefix}`", beside)

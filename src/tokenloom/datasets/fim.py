@@ -1,4 +1,4 @@
-"""Fill-in-the-middle datasets: GPT samples of documents with the middle moved to the end."""
+"""Fill-in-the-middle datasets: GPT samples in which the middle of documents is moved to their end."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class GPTFIMDatasetConfig(GPTDatasetConfig):
         fim_rate: fraction of documents to rearrange, in [0, 1]. Required.
         fim_spm_rate: fraction of the rearranged documents that get the order suffix, prefix, middle; the rest get the
             order prefix, suffix, middle. In [0, 1]. Required.
-        fim_extra_tokens: {name: token or id} of the sentinels that begin each part, with the names "prefix", "middle"
-            and "suffix". Required. An optional "eod" replaces the tokenizer's separator of documents. "pad" is ignored.
+        fim_extra_tokens: {name: token or id}: "prefix", "middle" and "suffix" are the sentinels that begin these parts.
+            Required. An optional "eod" replaces the tokenizer's separator of documents. "pad" is ignored.
         fim_split_sample: token or id that splits a document into fragments, such as the files of a repository.
             `fim_rate` then selects documents, and `fim_fragment_rate` selects fragments of these documents.
         fim_fragment_rate: fraction of fragments to rearrange, in [0, 1]; required with `fim_split_sample`.
-        fim_no_prefix: leave texts that start with this prefix unchanged.
+        fim_no_prefix: do not change texts that start with this prefix.
 
     The values of `columns` move with their tokens; sentinels, and tokens that the cuts changed, get padding values.
     """
@@ -57,7 +57,7 @@ class GPTFIMDatasetConfig(GPTDatasetConfig):
         tokens = self.fim_extra_tokens or {}
         if missing := [name for name in _SENTINELS if name not in tokens]:
             hint = "add the sentinel tokens of the tokenizer"
-            raise ConfigError(f"`fim_extra_tokens`: no {', '.join(missing)}", hint=hint)
+            raise ConfigError(f"`fim_extra_tokens`: no token for {', '.join(missing)}", hint=hint)
         if unknown := sorted(set(tokens) - {*_SENTINELS, *_OPTIONAL_TOKENS}):
             known = ", ".join((*_SENTINELS, *_OPTIONAL_TOKENS))
             raise ConfigError(f"`fim_extra_tokens`: unknown name {unknown[0]!r}", hint=f"known names: {known}")
@@ -78,10 +78,10 @@ class GPTFIMDataset(GPTDataset):
     Each selected document (or its part in the sample) is detokenized and cut at two random characters. Its new tokens
     are `[prefix] prefix [suffix] suffix [middle] middle`, or `[prefix] [suffix] suffix [middle] prefix middle`. The
     end-of-document token stays last. A rearranged document has about three more tokens, which shifts later documents
-    and their boundaries; the sample is then truncated or padded to its length.
+    and their boundaries; the sample is then truncated or padded to `sequence_length` tokens.
 
     Random choices depend only on seed and position: sample k is the same in every process and resumed run. If
-    `fim_rate` is 0, samples equal those of `GPTDataset`. `spans` returns the pieces before they are rearranged.
+    `fim_rate` is 0, samples equal those of `GPTDataset`. `spans` returns the spans before documents are rearranged.
 
     Arguments and further errors are those of `GPTDataset`.
 
@@ -137,7 +137,7 @@ class GPTFIMDataset(GPTDataset):
         return moved_runs._replace(spans=_spans_of(places, moved_runs.bounds, stored.spans))
 
     def _rearrange_sample(self, position: int, runs: list[Int64s], is_text: list[bool]) -> list[Int64s]:
-        # A document is int64[num_tokens, 2]: token ids, and their positions among the stored tokens, or -1.
+        # A row of a run is (token id, index among the stored tokens of the batch, or -1 for a new token).
         random = SampleRandom(self.config.random_seed, position, Purpose.FILL_IN_THE_MIDDLE)
         room = self.config.sequence_length + self._extra
         moved = []
@@ -191,7 +191,7 @@ class GPTFIMDataset(GPTDataset):
 
 
 def split_at(text: NDArray[Any], separator: int) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Splits tokens, or rows that begin with a token, at `separator`; yields (part, separator), last (part, [])."""
+    """Splits tokens, or rows that begin with a token, at `separator`; yields (part, separator), finally (part, [])."""
     start = 0
     for stop in np.flatnonzero((text if text.ndim == 1 else text[:, 0]) == separator).tolist():
         yield text[start:stop], text[stop : stop + 1]
@@ -200,7 +200,7 @@ def split_at(text: NDArray[Any], separator: int) -> Iterator[tuple[NDArray[Any],
 
 
 def _restore_stored_rows(parts: Sequence[Int64s], stored: Int64s, detokenize: Callable[[list[int]], str]) -> None:
-    """Copies rows from `stored` into `parts` (prefix, middle, suffix), for all tokens that the cuts did not change.
+    """Replaces rows of `parts` (prefix, middle, suffix) by those of `stored`, for tokens that the cuts did not change.
 
     A row is (token, index of the stored token or -1). Tokens are compared from both ends of the text inwards. In the
     middle, they are compared outwards from a token before which `parts` and `stored` have the same text.
@@ -228,7 +228,7 @@ def _restore_stored_rows(parts: Sequence[Int64s], stored: Int64s, detokenize: Ca
 
 
 _TRIES = 8
-"""Positions to try, from the center: tokens near the ends often change, and a token may be part of a character."""
+"""Number of positions to try, center first. Tokens near the ends often change, and a token may be half a character."""
 
 
 def _num_equal(one: Int64s, other: Int64s) -> int:

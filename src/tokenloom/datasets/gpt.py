@@ -56,7 +56,7 @@ class Runs(NamedTuple):
     """The tokens of several samples, as runs: a run is the piece of one document in one sample.
 
     Sample i has runs [row_offsets[i], row_offsets[i + 1]). A run of a denied document has a negative length, and zeros
-    as tokens. `spans` say where tokens are stored; tokens that are not stored have a document below 0.
+    as tokens. `spans` say where tokens are stored; tokens not stored have a document number below 0.
     """
 
     tokens: NDArray[Any]
@@ -87,7 +87,7 @@ class GPTDataset(PairSamples):
     a sample. `dataset.epoch_plan` has the numbers of samples and epochs; `dataset.epochs` computes them for another
     `num_samples`. Thread-safe, fork-safe and picklable; unpickling opens cached indices again.
 
-    A sample of S = `sequence_length` has tokens int64[S], labels int64[S], loss_mask float32[S], position_ids int64[S];
+    A sample has tokens int64[S], labels int64[S], loss_mask float32[S], position_ids int64[S] (S: `sequence_length`);
     with `create_attention_mask` also attention_mask bool[1, S, S] (True = masked); with `inter_document_masking` also
     cu_seqlens int32[S + 1] (document starts in the sample, then padded with S) and max_seqlen int32; and the arrays of
     the setting `attention`. Samples share only a constant attention mask; all other arrays belong to the caller.
@@ -102,7 +102,7 @@ class GPTDataset(PairSamples):
 
     Raises:
         ConfigError: `num_samples` is above 0 and the split has no tokens.
-        IndexCacheError: `path_to_cache` cannot be written, or deferred or fast loading finds no usable cache.
+        IndexCacheError: `path_to_cache` cannot be written; or no valid index is cached and settings forbid building.
     """
 
     config: GPTDatasetConfig
@@ -181,7 +181,7 @@ class GPTDataset(PairSamples):
         num_tokens = documents.count_tokens()
         rows, pair = self.rows.consecutive, pair_of(self.dataset)
         if rows and pair is not None and not has_own_lengths(pair):
-            check_sum(pair, rows, num_tokens)  # O(1) per range, so at every start
+            check_sum(pair, rows, num_tokens)  # O(1) for a range, so it runs at every start
         _ = self._columns  # raises errors of columns now
         policy = config.policy_of(self.index_split)
         self.epochs = policy.epochs(num_tokens, documents.length_blocks())
@@ -209,7 +209,7 @@ class GPTDataset(PairSamples):
 
     @staticmethod
     def numel_low_level_dataset(low_level_dataset: IndexedDataset) -> int:
-        """Returns the number of sequences; the split weights divide these sequences."""
+        """Returns the number of sequences; the split weights divide these sequences among the splits."""
         if has_own_lengths(low_level_dataset):
             return len(low_level_dataset.sequence_lengths)
         return len(low_level_dataset)  # does not open the data
@@ -220,7 +220,7 @@ class GPTDataset(PairSamples):
         counts = None
         if config.sequences_per_dataset is not None:
             if dataset_path not in config.sequences_per_dataset:
-                message = f"`sequences_per_dataset`: no entry `{dataset_path}`"
+                message = f"`sequences_per_dataset`: no entry for `{dataset_path}`"
                 raise ConfigError(message, hint="add an entry for each dataset of the blend")
             counts = tuple(config.sequences_per_dataset[dataset_path])
         return open_pair(dataset_path, config, sequences_per_dataset=counts)
@@ -247,13 +247,13 @@ class GPTDataset(PairSamples):
             further["most_documents"] = self.config.most_documents
         return further if blocks is None else {**further, "block_shuffle": dataclasses.asdict(blocks)}
 
-    document_index: property = _stored("document_index", "int32[num_epochs * num_documents], shuffled; windows only.")
+    document_index: property = _stored("document_index", "integers[num_epochs * num_documents], shuffled; for windows.")
     sample_index: property = _stored(
-        "sample_index", "integers[num_windows + 1, 2], (index in `document_index`, token) of starts; windows only."
+        "sample_index", "integers[num_windows + 1, 2], (index in `document_index`, token) of starts; only for windows."
     )
-    piece_index: property = _stored("piece_index", "integers[num_pieces, 2], (document, first token); packs only.")
-    pack_index: property = _stored("pack_index", "integers[num_packs + 1], starts in `piece_index`; packs only.")
-    shuffle_index: property = _stored("shuffle_index", "uint32[num_samples], the window or pack of each sample.")
+    piece_index: property = _stored("piece_index", "integers[num_pieces, 2], (document, first token); only for packs.")
+    pack_index: property = _stored("pack_index", "integers[num_packs + 1], starts in `piece_index`; only for packs.")
+    shuffle_index: property = _stored("shuffle_index", "integers[num_samples], the window or pack of each sample.")
 
     def _index(self, name: str) -> NDArray[Any]:
         arrays = self.order.arrays if isinstance(self.order, ArrayOrder) else {}
@@ -286,8 +286,8 @@ class GPTDataset(PairSamples):
     def epochs_of(self, positions: Positions) -> Int64s:
         """Returns the epoch, from 0, in which each sample begins: int64[num_positions]; -1 if the order has no epochs.
 
-        For windows, an epoch is a range of `document_index` of length `num_documents`. The reference shuffles all
-        epochs but the last together, so an epoch may contain a document twice or not at all.
+        For windows, an epoch is `num_documents` consecutive elements of `document_index`. As in the reference, several
+        epochs are shuffled together, so an epoch may contain a document twice or not at all.
         """
         rows, _ = self._rows(positions)
         arrays = self.order.arrays if isinstance(self.order, ArrayOrder) else {}
@@ -318,7 +318,7 @@ class GPTDataset(PairSamples):
         return {**super().__getstate__(), "_mapped": None, "_mapped_of": None}
 
     def __getitem__(self, idx: int | None) -> Sample:
-        """Returns a sample as torch tensors; None returns a sample with an all-zero loss mask."""
+        """Returns a sample as torch tensors; for None, a sample with an all-zero loss mask."""
         if found := self._overrides.found:
             return to_tensors(self._sample_for_item(idx), copy_shared="__getitem__" in found)
         sample = self._sample(idx)
@@ -346,7 +346,7 @@ class GPTDataset(PairSamples):
         return sample
 
     def _text_sample(self, source: MappedSamples, position: int) -> Sample:
-        """Returns a sample with tokens, labels, loss mask and position ids only; faster than with a `BatchLayout`."""
+        """Returns a sample of only tokens, labels, loss mask and position ids; faster than by a `BatchLayout`."""
         empty, shape, integers = self._make_array, (self.config.sequence_length,), INTEGERS[0]
         tokens, labels = empty(shape, integers), empty(shape, integers)
         loss_mask, position_ids = empty(shape, _FLOAT32), empty(shape, integers)
@@ -388,13 +388,13 @@ class GPTDataset(PairSamples):
 
         Args:
             count: samples per batch.
-            integer_dtype: dtype of tokens, labels and positions, int64 or int32.
-            empty: allocates an array of a shape and dtype, for example in page-locked memory.
+            integer_dtype: dtype of tokens, labels and position ids, int64 or int32.
+            empty: function that allocates an array of a shape and dtype, for example in page-locked memory.
         """
         return self.layout.allocate((count,), integers=integers_of(integer_dtype), empty=empty)
 
     def fill_rows(self, positions: Positions, out: Sample, rows: Int64s | None = None) -> None:
-        """Fills rows of the batch `out` from `allocate_batch`: sample i goes into row `rows[i]`, by default row i."""
+        """Fills rows of `out`, a batch of `allocate_batch`: sample i goes into row `rows[i]`, by default into row i."""
         known, fillers = self._rows(positions)
         self._fill(known, out, rows)
         if fillers:
@@ -475,7 +475,7 @@ class GPTDataset(PairSamples):
         return MappedSamples(reader, data, index.sequence_pointers, index.header.dtype_code)
 
     def _fill(self, positions: Int64s, out: Sample, rows: Int64s | None = None) -> None:
-        """Fills rows from mapped bytes by one kernel call, or from tokens read span by span."""
+        """Fills rows by one kernel call that reads mapped bytes, or from tokens that are read span by span."""
         columns = self._columns
         try:
             if (source := self._mapped_samples()) is not None:
@@ -492,7 +492,7 @@ class GPTDataset(PairSamples):
             weigh_loss(out, rows, self._loss_weight)
 
     def _query_document_sample_shuffle_indices(self, idx: int) -> tuple[Int64s, Int64s]:
-        """Returns the text and the documents of a sample, as the reference does; subclasses may override it.
+        """Returns the text and the documents of a sample, as the reference does; subclasses may override this method.
 
         Returns:
             text: int64[sequence_length + 1], padded with the pad id; int64[sequence_length] without an extra token.
@@ -509,7 +509,7 @@ class GPTDataset(PairSamples):
         return text, documents
 
     def _runs(self, rows: Int64s) -> Runs:
-        """Returns the tokens of samples, from `_query_document_sample_shuffle_indices` if a class overrides it."""
+        """Returns the tokens of samples, from `_query_document_sample_shuffle_indices` if this method is overridden."""
         if QUERY not in self._overrides.found:
             return self._gather(rows)
         if self.config.inter_document_masking:

@@ -52,14 +52,14 @@ _REQUIRED = (
 
 @dataclass
 class MaskedWordPieceDatasetConfig(BlendedMegatronDatasetConfig):
-    """Settings of masked datasets; all are required.
+    """Settings of masked datasets; all are required, except for `word_pieces`.
 
     Attributes:
         masking_probability: fraction of tokens to mask, in (0, 1).
         short_sequence_probability: probability that a sample has a shorter target length, in [0, 1].
         masking_max_ngram: maximum number of consecutive words to mask together.
         masking_do_full_word: mask all tokens of a word together.
-        masking_do_permutation: also shuffle other tokens, as many as are masked, and predict the shuffled tokens.
+        masking_do_permutation: also shuffle other tokens (as many as are masked), and predict the shuffled tokens.
         masking_use_longer_ngrams: draw long n-grams more often than short ones.
         masking_use_geometric_distribution: draw n-gram lengths as SpanBERT does; excludes `masking_do_permutation`.
         word_pieces: the vocabulary of the tokenizer; computed.
@@ -68,7 +68,7 @@ class MaskedWordPieceDatasetConfig(BlendedMegatronDatasetConfig):
     _special_tokens: ClassVar[int] = 0
     """Number of special tokens per sample."""
     _roles: ClassVar[Mapping[str, str]] = {}
-    """Required special tokens, each with the reason for errors."""
+    """{required special token: reason, for errors}."""
 
     masking_probability: float | None = None
     short_sequence_probability: float | None = None
@@ -114,8 +114,8 @@ class MaskedWordPieceDatasetConfig(BlendedMegatronDatasetConfig):
 class MaskedWordPieceDataset(PairSamples):
     """The base class of BERT and T5 datasets: samples of whole sentences with masked words.
 
-    The data have one sequence per sentence; splits divide documents. Sample k reads the sentences in `sample_index[k]`.
-    All random draws of sample k come from a generator seeded with (random_seed + k) % 2**32, so the sample is the same
+    The data have one sequence per sentence; a split has whole documents. Sample k reads sentences `sample_index[k]`.
+    All random draws of sample k come from a generator seeded with (random_seed + k) % 2**32, so sample k is the same
     in every process, reading order and resumed run.
 
     `dataset[k]` returns NumPy arrays and integers as the reference does; `dataset.sample(k)` returns NumPy arrays only;
@@ -127,14 +127,14 @@ class MaskedWordPieceDataset(PairSamples):
     Args:
         indexed_dataset: the low-level dataset.
         dataset_path: path of the low-level dataset, for the cache key.
-        indexed_indices: integers[num_documents], the documents of the split; consecutive.
+        indexed_indices: integers[num_documents], the documents of the split; they must be consecutive.
         num_samples: minimum number of samples, which sets the number of epochs; None for one epoch.
         index_split: the split that these samples belong to.
         config: the settings.
 
     Raises:
         ConfigError: `num_samples` is above 0 and the documents give no samples, or the documents are not consecutive.
-        IndexCacheError: `path_to_cache` cannot be written, or deferred or fast loading finds no usable cache.
+        IndexCacheError: `path_to_cache` cannot be written; or no valid index is cached and settings forbid building.
     """
 
     config: MaskedWordPieceDatasetConfig
@@ -159,7 +159,7 @@ class MaskedWordPieceDataset(PairSamples):
     ) -> None:
         super().__init__(indexed_dataset, dataset_path, indexed_indices, num_samples, index_split, config)
         self._check_pair()
-        # As in the reference, all splits share one cache entry.
+        # As in the reference, file names contain the split only in the hash.
         base = f"{self.unique_description_hash}-{type(self).__name__}"
         self.order = SentenceOrder(
             self.dataset,
@@ -209,7 +209,7 @@ class MaskedWordPieceDataset(PairSamples):
     def build_low_level_dataset(dataset_path: str | None, config: Any) -> IndexedDataset:
         """Opens the pair at a path."""
         if dataset_path is None:
-            raise ConfigError("no `blend` or `blend_per_split` given", hint="set one: only GPT datasets have mock data")
+            raise ConfigError("no `blend` or `blend_per_split` given", hint="set one: this class has no mock data")
         return open_pair(dataset_path, config)
 
     @staticmethod
@@ -226,7 +226,7 @@ class MaskedWordPieceDataset(PairSamples):
         return self.order.num_samples
 
     def __getitem__(self, idx: int | None) -> Sample:
-        """Returns a sample of NumPy arrays and integers; None returns a sample with an all-zero loss mask."""
+        """Returns a sample of NumPy arrays and integers; for None, a sample with an all-zero loss mask."""
         return {name: value if value.ndim else int(value) for name, value in self._sample_for_item(idx).items()}
 
     def span_batch(self, positions: Positions) -> SpanBatch:
@@ -276,7 +276,7 @@ class MaskedWordPieceDataset(PairSamples):
 
 def _ngram_cdf(longest: int, *, longer: bool) -> NDArray[np.float64]:
     """Returns the cumulative distribution of n-gram lengths, float64[longest]: weights 1 / n, reversed if `longer`."""
-    # The operations have the order of the reference and of `RandomState.choice`, for equal last bits.
+    # The operations are in the order of the reference and of `RandomState.choice`, so the last bits are equal.
     weights = 1.0 / np.arange(1, longest + 1)
     weights = weights / weights.sum(keepdims=True)
     if longer:
@@ -312,13 +312,13 @@ class BERTMaskedWordPieceDatasetConfig(MaskedWordPieceDatasetConfig):
 class BERTMaskedWordPieceDataset(MaskedWordPieceDataset):
     """A dataset of BERT samples: cls, segment A, sep; with `classification_head` also segment B, sep.
 
-    A text above its target length loses tokens at random ends of the longer segment. Of the masked tokens, 80 % become
-    the mask token, 10 % a random token, and 10 % stay. A sample has text, types (1 in segment B), labels, padding_mask
-    and loss_mask, int64[S] each, and is_random (1 if A and B are swapped) and truncated (1 or 0).
+    While a text exceeds its target length, the longer segment loses its first or last token, at random. Of the masked
+    tokens, 80 % become the mask token, 10 % a random token, and 10 % do not change. A sample has text, types (1 in
+    segment B), labels, padding_mask and loss_mask, int64[S] each; is_random (A and B are swapped), truncated: 0 or 1.
 
     Labels are -1 at unmasked tokens. Pad ids within the text become 0 in text and labels. After the text, types and
-    padding_mask contain the pad id, so they are masks of 0 and 1 only if the pad id is 0; without a pad id they contain
-    -1. The reference does the same, except that its padding_mask is 0 at random tokens that equal the pad id.
+    padding_mask contain the pad id, or -1 without a pad id, so there they are 0 only if the pad id is 0. The reference
+    does the same, except that its padding_mask is also 0 where a random token equals the pad id.
 
     Arguments and errors are those of `MaskedWordPieceDataset`.
     """
@@ -375,7 +375,7 @@ _SEPARATE_MASKS_AT_ALL = (1, 7)
 
 
 def dense_mask(queries: Any, keys: Any, *, causal: bool = False) -> Any:
-    """Returns the attention mask of tokens, bool[batch, 1, queries, keys], True = masked; token 0 is padding."""
+    """Returns the attention mask of tokens, bool[batch, 1, queries, keys], True = masked; token id 0 is padding."""
     seen = (queries >= 1).unsqueeze(2) & (keys >= 1).unsqueeze(1)
     return ~(seen.tril() if causal else seen).unsqueeze(1)
 
@@ -392,7 +392,7 @@ def _accepts_separate_masks(te_version: str | None) -> bool:
     if version >= _SEPARATE_MASKS_FOR_ALL:
         return True
     if version < _SEPARATE_MASKS_AT_ALL and enabled:
-        message = f"Transformer Engine {te_version} only runs T5 without flash and fused attention, got {enabled[0]}=1"
+        message = f"Transformer Engine {te_version}: T5 needs flash and fused attention off, got {enabled[0]}=1"
         raise ConfigError(message, hint="set NVTE_FLASH_ATTN=0 and NVTE_FUSED_ATTN=0, or upgrade to 1.7 or newer")
     return bool(enabled)
 
@@ -421,7 +421,7 @@ class T5MaskedWordPieceDatasetConfig(MaskedWordPieceDatasetConfig):
         longest = self.sequence_length - self._special_tokens
         if num_sentinels < (most := int((self.masking_probability or 0.0) * longest)):
             message = "samples of %d tokens can have up to %d masked runs of words, but the tokenizer has %d sentinels"
-            logger.warning(f"{message}: samples with more runs will raise", longest, most, num_sentinels)
+            logger.warning(f"{message}: reading samples with more runs will fail", longest, most, num_sentinels)
 
 
 class T5MaskedWordPieceDataset(MaskedWordPieceDataset):
@@ -432,8 +432,8 @@ class T5MaskedWordPieceDataset(MaskedWordPieceDataset):
     int64[sequence_length_encoder]; text_dec, labels, loss_mask and dec_mask, int64[sequence_length_decoder]; and
     truncated (1 if the text was truncated).
 
-    At slots with the pad id in the text, tokens, labels and masks are 0. In the padding after the text, tokens and
-    masks are 0, and labels are -1 (0 if the tokenizer has no pad id).
+    If the text itself contains the pad id, tokens, labels and masks are 0 there. In the padding after the text, tokens
+    and masks are 0, and labels are -1 (0 if the tokenizer has no pad id).
 
     Arguments and errors are those of `MaskedWordPieceDataset`. Reading a sample raises ConfigError if it has more
     masked runs than the tokenizer has sentinels, or does not fit the decoder.
@@ -456,10 +456,10 @@ class T5MaskedWordPieceDataset(MaskedWordPieceDataset):
     ) -> tuple[Any, Any, Any]:
         """Returns the attention masks of the encoder, the decoder and cross attention for a batch of tensors.
 
-        With `use_local`, all masks are dense: bool[batch, 1, queries, keys], True = masked; token 0 counts as padding.
-        Otherwise, masks depend on the installed Transformer Engine, NVTE_FLASH_ATTN and NVTE_FUSED_ATTN. The decoder
-        mask is None, as the decoder's kernel is causal. Usually the encoder mask is [batch, 1, 1, length], and the
-        cross mask a pair (decoder mask, encoder mask); for old unfused kernels, encoder and cross mask are dense.
+        With `use_local`, all masks are dense: bool[batch, 1, queries, keys], True = masked; token id 0 is padding.
+        Otherwise, the decoder mask is None, as the decoder's kernel is causal. The other masks depend on the version of
+        Transformer Engine, NVTE_FLASH_ATTN and NVTE_FUSED_ATTN: usually, the encoder mask is [batch, 1, 1, length] and
+        the cross mask is a pair (decoder mask, encoder mask); for old unfused kernels, both are dense.
 
         Args:
             encoder_tokens: `text_enc`, [batch, sequence_length_encoder].

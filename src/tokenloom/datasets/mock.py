@@ -78,7 +78,7 @@ class MultimodalDatasetConfig(GPTDatasetConfig):
     Attributes:
         image_h: height of images, in pixels. Required.
         image_w: width of images, in pixels. Required.
-        preprocess_func: function from a sample of torch tensors to the sample that `dataset[k]` returns; None changes
+        preprocess_func: function from a sample of torch tensors to the sample that `dataset[k]` returns; None to change
             nothing.
     """
 

@@ -1,17 +1,17 @@
 """Protocols of datasets for loading, blending, packing and inspecting.
 
-A user's class needs `__len__` and `__getitem__`. `__getitem__` defines the samples: dicts of tensors or arrays, tuples
-or named tuples. These attributes are optional; tokenloom calls `dataset[k]` where they are missing:
+A user's class needs `__len__` and `__getitem__`. `__getitem__` defines the samples: tuples, named tuples, or dicts of
+tensors or arrays. The following attributes are optional; tokenloom calls `dataset[k]` where they are missing:
 
 - `batch(positions)` returns samples as arrays with a leading batch axis; a position None gives a sample without loss.
 - `makes_batches = False` declares that `batch` is not supported, because samples differ in length.
 - `item_hook` is the name of a function that changes samples and that only `dataset[k]` calls, not `batch`.
 - `slots_of(sequences)` returns the number of slots per sequence, including padding: int64[num_sequences]. The index
-  -1 - n stands for sequence n if a run denies it, which means that its tokens have no loss.
+  -1 - n stands for sequence n if a run denies sequence n, so that its tokens have no loss.
 - `epochs_of(positions)` returns the epoch, from 0, in which each sample begins: int64[num_positions]; -1 if the order
   has no epochs.
 - `verify_indices()` rebuilds the order and returns one sentence for each difference from the order in use.
-- `set_epoch(epoch)` receives the next epoch from samplers that shuffle.
+- `set_epoch(epoch)` receives the number of the next epoch from samplers that shuffle.
 - `datasets` lists the parts of a composite dataset.
 """
 
@@ -111,7 +111,7 @@ class KnowsOrder(Protocol):
 
 
 def order_of(dataset: Any) -> KnowsOrder | None:
-    """Returns the `KnowsOrder` of a dataset: the dataset itself or its `run_order`; None without one."""
+    """Returns the `KnowsOrder` of a dataset: the dataset itself or its `run_order`; None if there is neither."""
     known: KnowsOrder | None = dataset if isinstance(dataset, KnowsOrder) else getattr(dataset, "run_order", None)
     return known
 
@@ -122,6 +122,6 @@ def is_remote_dataset(dataset: Any) -> bool:
 
 
 def pair_of(low_level: Any) -> IndexedDataset | None:
-    """Returns the pair of a low-level dataset: the dataset itself or its `pair`; None without one (mock data)."""
+    """Returns the pair of a low-level dataset: the dataset itself or its `pair`; None if there is neither."""
     pair = low_level if isinstance(low_level, IndexedDataset) else getattr(low_level, "pair", None)
     return pair if isinstance(pair, IndexedDataset) else None

@@ -17,16 +17,16 @@ from tokenloom.datasets.tensors import Sample
 from tokenloom.errors import ConfigError
 
 MakeArray = Callable[[tuple[int, ...], Any], NDArray[Any]]
-"""Allocates an array of a shape and dtype, such as `numpy.empty`, or a function for page-locked memory."""
+"""A function that allocates an array of a shape and dtype: `numpy.empty`, or one for page-locked memory."""
 
 INTEGERS = (np.dtype(np.int64), np.dtype(np.int32))
-"""Possible dtypes of tokens, labels and positions; the default comes first."""
+"""Possible dtypes of tokens, labels and position ids; the default comes first."""
 
 TOKEN_DIGESTS = "token_digests"
-"""Key of the array that receives a digest of each row of tokens: uint64[num_samples, 2]."""
+"""Key of the array, uint64[num_samples, 2], that receives a digest of each row of tokens."""
 
 LARGE_BYTES = 128 << 10
-"""Minimum size of arrays that `recycled_empty` keeps; malloc returns freed memory of this size to the system."""
+"""Minimum size of arrays whose memory `recycled_empty` reuses; malloc returns larger freed blocks to the system."""
 
 _masks: WeakValueDictionary[int, NDArray[np.bool_]] = WeakValueDictionary()
 
@@ -46,7 +46,7 @@ class Output:
 
 
 def sample_outputs(length: int, *, boundaries: bool, mask: Output | None = None) -> list[Output]:
-    """Describes tokens, labels, loss_mask, position_ids and `mask`; with `boundaries` also cu_seqlens, max_seqlen."""
+    """Describes tokens, labels, loss_mask, position_ids and `mask`; if `boundaries`, also cu_seqlens and max_seqlen."""
 
     def output(name: str, dtype: Any = None, shape: tuple[int, ...] = (length,)) -> Output:
         return Output(name=name, shape=shape, dtype=dtype and np.dtype(dtype))
@@ -72,7 +72,7 @@ class BatchLayout:
     )
 
     def allocate(self, leading: tuple[int, ...], *, integers: np.dtype[Any], empty: MakeArray = np.empty) -> Sample:
-        """Returns uninitialised arrays with leading axes, and shared constant arrays; takes 0.2 us per small array."""
+        """Returns uninitialised arrays with the `leading` axes, and shared constant arrays; 0.2 us per small array."""
         sample: Sample = {}
         arrays = self._plans.get((leading, integers, empty)) or self._plan(leading, integers, empty)
         for name, shape, dtype, make in arrays:  # faster than a dict comprehension
@@ -100,7 +100,7 @@ class BatchLayout:
         if len(out) != len(self.outputs) or any(output.name not in out for output in self.outputs):
             expected = ", ".join(sorted(output.name for output in self.outputs))
             found = ", ".join(sorted(out))
-            raise ConfigError(f"`out`: expected the arrays of {name}, {expected}, found {found}", hint=hint)
+            raise ConfigError(f"`out` for {name}: expected the arrays {expected}, found {found}", hint=hint)
         integers = getattr(out["tokens"], "dtype", None)
         if integers not in INTEGERS:
             integers = INTEGERS[0]
@@ -151,7 +151,7 @@ def integers_of(dtype: DTypeLike) -> np.dtype[Any]:
 
 
 def causal_mask(length: int) -> NDArray[np.bool_]:
-    """Returns the causal mask bool[1, length, length], True above the diagonal; read-only, one per process."""
+    """Returns the causal mask bool[1, length, length], True above the diagonal; read-only, shared by all callers."""
     if (mask := _masks.get(length)) is None:
         mask = np.triu(np.ones((1, length, length), dtype=np.bool_), k=1)
         _masks[length] = mask

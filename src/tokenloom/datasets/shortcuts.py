@@ -25,12 +25,12 @@ QUERY = "_query_document_sample_shuffle_indices"  # the reference's method that 
 _ONE = ("__getitem__", "sample")
 _MANY = (*_ONE, "batch")
 _SKIPPED = {"sample": ("__getitem__",), "batch": _ONE, "outline": (*_ONE, QUERY)}
-"""{fast method: methods that define samples and that it does not call}; `_MANY` for methods not listed."""
+"""{fast method: methods that define samples but that it does not call}; `_MANY` for other fast methods."""
 
 _BY_SAMPLE = Uncalled("override `sample` or `__getitem__`, which define a sample", unless=_ONE)
 _UNCALLED = {"spans": _BY_SAMPLE, "span_batch": _BY_SAMPLE}
 UNCALLED_BY_ITEM = Uncalled("override `__getitem__` and change the result of `super()`", unless=(*_ONE, QUERY))
-"""Describes a method that the reference calls to make a sample and tokenloom does not."""
+"""Describes a method that the reference calls to make a sample, but that tokenloom does not call."""
 
 _HOOKS = (*_MANY, "fill_rows", "fills_batches", "digests_tokens", "__getitems__", QUERY, *_UNCALLED)
 
@@ -39,7 +39,7 @@ class HasHooks:
     """A mix-in for datasets that finds overridden methods when a dataset is created or unpickled."""
 
     uncalled_hooks: ClassVar[Mapping[str, Uncalled]] = {}
-    """Methods that only the reference calls; a class that overrides one of them raises when created."""
+    """Methods that only the reference calls; creating a dataset of a class that overrides one of them raises."""
 
     if TYPE_CHECKING:
 
@@ -55,7 +55,7 @@ class HasHooks:
         return Overrides.of(self, (*_HOOKS, *self.uncalled_hooks))
 
     def _check_overrides(self) -> None:
-        """Raises if the class overrides a method that is never called, or a fast method but not `__getitem__`."""
+        """Raises if the class overrides a method that is never called, or a fast method alone, such as `batch`."""
         if not self._overrides.found:
             return
         self._overrides.refuse_uncalled({**_UNCALLED, **self.uncalled_hooks})
@@ -84,7 +84,7 @@ class HasHooks:
 
 
 def overrides_of(dataset: Any) -> Overrides:
-    """Returns the overrides of a dataset, cached for a tokenloom dataset and searched for any other dataset."""
+    """Returns the overrides of a dataset: cached ones if it is a tokenloom dataset, else found by a search."""
     known = getattr(dataset, "_overrides", None)
     if type(known) is Overrides and known.cls is type(dataset):  # not the overrides of a wrapped dataset
         return known
@@ -92,7 +92,7 @@ def overrides_of(dataset: Any) -> Overrides:
 
 
 def hook_of(dataset: Any, method: str) -> str | None:
-    """Returns the name of an override or `item_hook` that a fast method (or "outline", counting) skips; else None."""
+    """Returns the name of an override or `item_hook` that `method` skips, else None; "outline" stands for counting."""
     hook: str | None = getattr(dataset, "item_hook", None)
     own = overrides_of(dataset)
     return own.skipped(method, *_SKIPPED.get(method, _MANY)) if own.found and hook is None else hook
@@ -102,7 +102,7 @@ def check_hooks(dataset: Any, method: str, purpose: str = "filling given arrays"
     """Raises if a fast method would skip an override and cannot call `dataset[k]` instead; `purpose` is for errors."""
     if (hook := hook_of(dataset, method)) is not None:
         hint = "count the samples that `dataset[k]` returns" if method == "outline" else "call `batch` without `out`"
-        raise ConfigError(f"{type(dataset).__name__} overrides `{hook}`: no support for {purpose}", hint=hint)
+        raise ConfigError(f"{type(dataset).__name__} overrides `{hook}`, so it does not support {purpose}", hint=hint)
 
 
 def makes_batches(dataset: Any) -> bool:
@@ -116,7 +116,7 @@ def fills_batches(dataset: Any) -> bool:
 
 
 def digests_tokens(dataset: Any) -> bool:
-    """Returns whether `batch(positions, digests=…)` returns digests of the tokens of `dataset[k]`."""
+    """Returns whether `batch(positions, digests=…)` fills `digests` for the tokens of `dataset[k]`."""
     return _supports(dataset, "digests_tokens", "digests_tokens")
 
 
@@ -138,7 +138,7 @@ def needs_items(dataset: Any) -> bool:
 
 
 def _takes_batch_size(batch: Any) -> bool:
-    """Returns whether `batch` divides the whole dataset into batches, as the `batch` of `datasets.Dataset` does."""
+    """Returns whether `batch` divides the whole dataset into batches, like `batch` of Hugging Face's `Dataset`."""
     try:
         return "batch_size" in inspect.signature(batch).parameters
     except (TypeError, ValueError):  # raised for native code
@@ -146,7 +146,7 @@ def _takes_batch_size(batch: Any) -> bool:
 
 
 def batch_of(dataset: Any, positions: Positions) -> Sample:
-    """Returns the samples of `dataset[k]` as NumPy arrays with a batch axis, by `batch` unless `needs_items`."""
+    """Returns samples as NumPy arrays with a batch axis: by `batch`, or by `dataset[k]` if `needs_items`."""
     if needs_items(dataset):
         return stack([dataset[position] for position in positions], name=type(dataset).__name__)
     batch: Sample = dataset.batch(positions)
@@ -154,11 +154,11 @@ def batch_of(dataset: Any, positions: Positions) -> Sample:
 
 
 def sample_of(dataset: Any, position: int) -> Sample:
-    """Returns the sample of `dataset[k]` as NumPy arrays, by `dataset.sample` unless that would skip an override."""
+    """Returns a sample as NumPy arrays: by `dataset.sample`, or by `dataset[k]` if `sample` would skip an override."""
     sample: Callable[[int], Sample] | None = getattr(dataset, "sample", None)
     if sample is None or (overrides_of(dataset).found and hook_of(dataset, "sample") is not None):
         return as_arrays(dataset[position])
-    return sample(position)  # calls `dataset[k]` itself if there is an `item_hook`
+    return sample(position)  # `sample` calls `dataset[k]` if there is an `item_hook`
 
 
 def called_from_item(dataset: Any) -> bool:
@@ -175,7 +175,7 @@ def called_from_item(dataset: Any) -> bool:
 
 
 def as_arrays(sample: Mapping[str, Any]) -> Sample:
-    """Converts the tensors or values of a sample to NumPy arrays; arrays of tensors share the tensors' memory."""
+    """Converts the tensors or values of a sample to NumPy arrays; the array of a tensor shares its memory."""
     return {name: value.numpy() if hasattr(value, "numpy") else np.asarray(value) for name, value in sample.items()}
 
 

@@ -1,4 +1,4 @@
-"""Counts of conversations, tokens and slots of samples, with a check that they add up."""
+"""Counts the conversations, tokens and slots of samples, and checks that the counts add up."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class SlotCounts:
     """Counts of the slots of samples, and of the tokens that these samples read.
 
     The label of a slot is the token after its token. `slots` = `with_loss` + `eod_masked` + `prompt` + `denied_slots` +
-    `pad_id` + `no_label` + `padding`. A token counts in the sample in which it is a label, so that a token that two
-    windows read counts once: `tokens` + `read_twice` = `with_loss` + `eod_masked` + `prompt` + `denied_tokens` +
+    `pad_id` + `no_label` + `padding`. A token counts in the sample in which the token is a label, so it counts once
+    even if two windows read it: `tokens` + `read_twice` = `with_loss` + `eod_masked` + `prompt` + `denied_tokens` +
     `pad_id` + `first_tokens` + `rearranged` + `truncated`. If the tokens of a sample were not read, its slots and
     tokens count only as `not_counted_slots` and `not_counted_tokens`. Denied documents are those that a run masks.
 
@@ -113,7 +113,7 @@ class ChatLedger:
 
     Attributes:
         num_epochs: number of epochs, including an incomplete last one.
-        exposed: conversations of the split times `num_epochs`.
+        exposed: conversations of the split, times `num_epochs`.
         dropped_empty: conversations too short for an input and a label.
         dropped_long: conversations longer than a sample, with `long_conversations="drop"`.
         dropped_untrainable: conversations without a token to train on within a sample.
@@ -140,7 +140,7 @@ class ChatLedger:
 
     @property
     def balance(self) -> tuple[int, int, int, int]:
-        """Conversations and tokens that the other counts do not explain, then `counts.balance`; all 0 if correct."""
+        """Numbers of conversations and tokens that are not explained, then `counts.balance`; all 0 if correct."""
         dropped = self.dropped_empty + self.dropped_long + self.dropped_untrainable
         left = self.exposed - dropped - self.not_reached - self.read
         return left.conversations, left.tokens, *self.counts.balance
@@ -173,7 +173,7 @@ class ChatLedger:
 
 
 def count_windows(samples: int, *, sequence_length: int, extra: int) -> SlotCounts:
-    """Counts full windows in which all labels have loss; if `extra` is 0, the last slot of each window has no label."""
+    """Counts slots and tokens of full windows, all with loss; if `extra` is 0, a window's last slot has no label."""
     slots, unlabelled = samples * sequence_length, samples * (1 - extra)
     counts = {"tokens": slots, "with_loss": slots - unlabelled, "no_label": unlabelled, "first_tokens": unlabelled}
     return SlotCounts(samples=samples, slots=slots, **counts)
@@ -241,7 +241,7 @@ def count_spans(
 def count_conversations(shares: Int64s, denied: Bools, *, samples: int, slots: int) -> SlotCounts:
     """Counts the slots and tokens of samples of whole conversations.
 
-    `shares`, int64[count, 5], are from `SplitConversations.shares`; `samples` and `slots` are totals of all samples.
+    `shares`, int64[count, 5]: see `SplitConversations.shares`. `samples` and `slots` are total numbers.
     """
     tokens, inputs, available, _, with_loss = shares[~denied].sum(axis=0).tolist()
     count, blank = int((~denied).sum()), int(shares[denied, 1].sum())

@@ -18,7 +18,7 @@ SplitMatrix = list[tuple[float, float] | None]
 
 
 class Split(Enum):
-    """One of the three parts of a dataset; equal to the member of the reference's `Split` of the same name."""
+    """One of the three parts of a dataset; equal to the member with the same name in the reference's `Split`."""
 
     train = 0
     valid = 1
@@ -52,8 +52,8 @@ def split_text(split: str | Sequence[float]) -> str:
 def parse_and_normalize_split(split: str | Sequence[float]) -> list[float]:
     """Returns the fractions of train, valid and test, with a sum of 1.
 
-    Text weights are digits with at most one dot, separated by commas, slashes or spaces; a trailing comma is ignored.
-    The reference interprets every group of digits and dots as a weight.
+    In a text, a weight is digits with at most one dot. Commas, slashes or spaces separate weights; a trailing comma is
+    ignored. The reference interprets every group of digits and dots as a weight.
 
     Example:
         >>> parse_and_normalize_split("3, 1")
@@ -87,7 +87,7 @@ def _weight(item: Item, split: str) -> float:
 
 
 def split_matrix(shares: Sequence[float], within: Sequence[float] | None = None) -> SplitMatrix:
-    """Returns the interval in [0, 1] of each split by `shares`, intersected with that by `within`; None if empty.
+    """Returns the interval of each split in [0, 1] by `shares`, cut to its interval by `within`; None if empty.
 
     Example:
         >>> split_matrix([0.75, 0.25, 0.0])

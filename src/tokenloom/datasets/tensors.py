@@ -1,4 +1,4 @@
-"""Converts samples and batches from NumPy arrays to torch tensors; no other module does."""
+"""Converts samples and batches from NumPy arrays to torch tensors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def to_tensors(sample: Mapping[str, Any], *, copy_shared: bool = False) -> Sampl
 
 
 def tensors_of(sample: Mapping[str, Any]) -> Sample:
-    """Converts arrays to tensors, faster than `to_tensors`; each array must be writable and have an axis."""
+    """Converts arrays to tensors, faster than `to_tensors`; each array must be writable and have at least one axis."""
     from_numpy = _torch().from_numpy
     return {name: from_numpy(array) for name, array in sample.items()}
 
@@ -100,7 +100,7 @@ def batch_tensors(samples: Sequence[Sample]) -> Sample:
 
 
 class _UnreadBatch(SampleBatch):
-    """A batch before its first sample is read. The first method that needs a sample turns it into a plain list."""
+    """A batch before its first sample is read. The first method that needs a sample turns the batch into a list."""
 
     def _split(self) -> None:
         tensors, count, shared = self._unread, self._count, self._shared

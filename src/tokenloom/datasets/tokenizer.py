@@ -14,7 +14,7 @@ from tokenloom.errors import AmbiguousPadWarning, ConfigError, TokenizerError
 from tokenloom.indexed.manifests import optional_attribute
 
 NO_TOKEN = -1
-"""The id that stands for a missing token; no data contain it."""
+"""The id that stands for a missing token; no data contain this id."""
 
 
 class TokenizerLike(Protocol):
@@ -51,10 +51,10 @@ class WordPieces(NamedTuple):
 
 
 def word_pieces(tokenizer: Any) -> WordPieces:
-    """Returns the ids of a tokenizer and their kinds, from its attribute `inv_vocab`, {id: token}."""
+    """Returns the ids of a tokenizer and their kinds, read from the tokenizer's `inv_vocab`, {id: token}."""
     vocabulary = optional_attribute(tokenizer, "inv_vocab")
     if not vocabulary:
-        raise _missing(tokenizer, "inv_vocab", "`inv_vocab` tells starts of words from continuations")
+        raise _missing(tokenizer, "inv_vocab", "`inv_vocab` shows which tokens start a word")
     ids = np.array(sorted(vocabulary), dtype=np.int64)
     if ids[0] < 0:
         raise ConfigError(f"`inv_vocab` of {type(tokenizer).__name__}: ids must be 0 or more, got {ids[0]}")
@@ -91,8 +91,8 @@ def _missing(tokenizer: Any, attribute: str, reason: str) -> ConfigError:
 def pad_token_id(tokenizer: Any, *, allow_ambiguous: bool) -> int:
     """Returns the pad id, if it marks padding in samples; -1 if padding is found by position, as without a pad id.
 
-    If the pad id is also another special token (usually end-of-document), masking this id would mask real labels. Then
-    the result is -1, with a warning, unless `allow_ambiguous` is True.
+    If the pad id is also another special token (usually end-of-document), masking this id would mask real labels. So
+    this function warns, and returns -1 unless `allow_ambiguous` is True.
     """
     pad = optional_attribute(tokenizer, "pad")
     if pad is None:
@@ -123,7 +123,7 @@ def token_ids(tokenizer: Any, tokens: Mapping[str, str | int]) -> dict[str, int]
 
 
 def _look_up(tokenizer: Any, token: str) -> int | None:
-    for owner in (tokenizer, optional_attribute(tokenizer, "_tokenizer")):  # Megatron's wrap a `_tokenizer`
+    for owner in (tokenizer, optional_attribute(tokenizer, "_tokenizer")):  # Megatron's tokenizers wrap a `_tokenizer`
         if hasattr(owner, "tokens_to_ids"):
             (number,) = owner.tokens_to_ids([token])
             return None if number is None else int(number)
