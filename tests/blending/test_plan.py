@@ -64,7 +64,7 @@ def test_every_case_of_the_table():
 
 @pytest.mark.parametrize("weights", [[1e-320, 1e5, 1.0], [1e308, 1e308, 1e308]])
 def test_weights_that_vanish_are_refused(weights):
-    with pytest.raises(ConfigError, match=r"^weight .* of `a` \(train\): too small compared with the sum, ") as caught:
+    with pytest.raises(ConfigError, match=r"^weight .* of `a` \(train\): too small for a sum of weights of ") as caught:
         quotas(make_config(None, blend=(PREFIXES, weights), split="1"), [10, None, None])
     assert caught.value.hint == "remove the dataset, or use weights of similar magnitude"
     with pytest.raises(ConfigError, match=r"^the size for valid: must be 0 or more, got -1$"):
@@ -125,8 +125,8 @@ def test_a_dataset_that_runs_short_is_found_before_the_build(tmp_path):
         build(config, sizes)
     assert str(caught.value) == (
         f"the blend (train) takes 2 samples from `{prefixes[0]}`, which has 1\n"
-        "hint: set `extend_short_datasets=True` to build more epochs, or `mid_level_dataset_surplus="
-        f"{plan.surplus!r}` or more, or lower the weight"
+        "hint: set `extend_short_datasets=True` to build more epochs, or set at least `mid_level_dataset_surplus="
+        f"{plan.surplus!r}`, or lower the weight of the dataset"
     )
 
     config.mid_level_dataset_surplus = plan.surplus

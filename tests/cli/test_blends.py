@@ -66,8 +66,8 @@ def test_a_dataset_that_runs_short_is_reported_with_the_remedy(capsys, tmp_path)
     assert [line.split()[-1] for line in out.splitlines() if prefixes[0] in line] == ["short"]
     assert err == (
         f"problem: train needs 2 samples of `{prefixes[0]}`, which has 1\n"
-        "hint: set `--extend-short-datasets` to build more epochs, or `--mid-level-dataset-surplus "
-        "0.5` or more, or lower the weight\n"
+        "hint: set `--extend-short-datasets` to build more epochs, or set at least `--mid-level-dataset-surplus "
+        "0.5`, or lower the weight of the dataset\n"
     )
     assert planned(capsys, *arguments, "--mid-level-dataset-surplus", "0.5")[0] == 0
     assert planned(capsys, *arguments, "--mid-level-dataset-surplus", 0, "--extend-short-datasets")[0] == 0

@@ -1,6 +1,6 @@
-"""The reference's order of a blend, stored as arrays: each position takes from the dataset furthest behind its weight.
+"""The reference's order of a blend, as arrays: each position takes a sample of the dataset furthest behind its weight.
 
-This order is nearly periodic. `mixing_block` shuffles positions within blocks; each block keeps its samples.
+This order is nearly periodic. `mixing_block` shuffles samples within blocks of positions; no sample leaves its block.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _MOST_NARROW = np.iinfo(np.int16).max
 
 
 def number_type(num_datasets: int) -> type[np.integer[Any]]:
-    """Returns the integer type of indices of `num_datasets` datasets."""
+    """Returns the NumPy type of the dataset index in a blend of `num_datasets` datasets."""
     return np.int32 if num_datasets > _MOST_NARROW else np.int16
 
 
 class ArrayBlendOrder(StoredOrder):
-    """A `BlendOrder` that is stored as arrays; of the datasets it reads only the lengths.
+    """A `BlendOrder` that is stored as arrays. It needs only the lengths of the datasets.
 
-    `weights` are shares with a sum of 1, or numbers of samples per dataset if `size` is None. `mixing_block` is the
-    number of consecutive positions to shuffle among themselves by `seed`; 1 keeps the reference's order. `names` are
-    the paths of the datasets, for messages.
+    If `size` is None, `weights` are the numbers of samples per dataset; otherwise, they are shares with a sum of 1.
+    `seed` shuffles each block of `mixing_block` consecutive positions; a `mixing_block` of 1 keeps the reference's
+    order. `names` are the paths of the datasets, for messages.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ArrayBlendOrder(StoredOrder):
         }
 
     def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yields (name, array); raises OversampledError if the blend takes more samples from a dataset than it has."""
+        """Yields (name, array) pairs; raises OversampledError if the blend takes more samples than a dataset has."""
         if self._size is None:
             sizes = np.array(self._weights, dtype=np.int64)
             shares = sizes / float(self.num_samples)
@@ -89,13 +89,13 @@ class ArrayBlendOrder(StoredOrder):
             raise OversampledError(f"the blend ({self._split}) takes {short[0]}{more}", hint=remedy_for(None))
 
     def mismatch(self, arrays: Arrays) -> str | None:
-        """Returns why arrays do not match the datasets; None if the first and last rows of the arrays match; O(1)."""
+        """Returns why the first or last row of the arrays does not match the datasets; None if both match; O(1)."""
         for row in (0, -1) if self.num_samples else ():
             number, sample = int(arrays["dataset_index"][row]), int(arrays["dataset_sample_index"][row])
             if not 0 <= number < len(self._datasets):
-                return f"row {row} has dataset {number} of {len(self._datasets)}"
+                return f"row {row} has dataset index {number}, but the blend has {len(self._datasets)} datasets"
             if not 0 <= sample < len(self._datasets[number]):
-                return f"row {row} has sample {sample} of {len(self._datasets[number])} of dataset {number}"
+                return f"row {row} has sample {sample}, beyond the {len(self._datasets[number])} of dataset {number}"
         return None
 
     def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
@@ -108,7 +108,7 @@ class ArrayBlendOrder(StoredOrder):
 
 
 def _mix(chosen: NDArray[Any], samples: NDArray[np.int64], block: int, seed: int) -> None:
-    """Shuffles the positions within each block in place; the result depends on seed and block number only."""
+    """Shuffles both arrays within each block, in place; the order in a block depends on its number and `seed` only."""
     for number, start in enumerate(range(0, len(chosen), block)):
         part = slice(start, start + block)
         words = np.random.Philox(

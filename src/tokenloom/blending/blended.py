@@ -37,24 +37,24 @@ from tokenloom.order.protocols import BlendOrder
 class BlendedDataset(Composite):
     """A dataset that mixes the samples of several datasets by weight, in a fixed order.
 
-    Sample k is sample `dataset_sample_index[k]` of dataset `dataset_index[k]`, with `dataset_id` as first entry.
+    Sample k is sample `dataset_sample_index[k]` of dataset `dataset_index[k]`; `dataset_id` is added as first entry.
     Thread-safe, fork-safe and picklable.
 
     Args:
         datasets: datasets of the same class and split.
-        weights: weight of each dataset, of any sum; if `size` is None, the number of samples of each dataset.
-        size: total number of samples; None takes `weights[i]` samples from dataset i.
+        weights: weight of each dataset, with any sum; if `size` is None, number of samples to take from each dataset.
+        size: total number of samples; if None, the blend takes `weights[i]` samples from dataset i.
         config: the settings.
         order: order that maps positions to samples of datasets; None for the reference's order by weights and size.
 
     Raises:
         ConfigError: the numbers of datasets and weights differ, the datasets differ in class or split, or a weight is
             invalid.
-        OversampledError: the blend takes more samples from a dataset than it has.
+        OversampledError: a dataset has fewer samples than the blend takes from it.
     """
 
     run_order: KnowsOrder | None = None
-    """Identity and order of the run, if `order = "megatron"` made this blend for a run; otherwise None."""
+    """Identity and order of a run, if the blend is the dataset of a run with `order = "megatron"`; otherwise None."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class BlendedDataset(Composite):
         )
 
     def verify_indices(self) -> list[str]:
-        """Rebuilds the indices of the blend and of its datasets; returns one sentence for each difference."""
+        """Rebuilds the indices of the blend and its datasets; returns one sentence per difference from those in use."""
         members = [dataset for dataset in self.datasets if hasattr(dataset, "verify_indices")]
         return [*self.order.verify(), *(problem for dataset in members for problem in dataset.verify_indices())]
 
@@ -154,7 +154,7 @@ class BlendedDataset(Composite):
             self.order.check()
             # Not an `IndexError`, which would end a loop over the dataset silently.
             message = f"the indices of {self._name()} are damaged: row {idx} has sample {sample} of dataset {number}"
-            raise IndexCacheError(message, hint="delete them from the index cache; the next start builds them again")
+            raise IndexCacheError(message, hint="delete the indices from the cache; the next start builds them again")
         return number, sample
 
     def __getitem__(self, idx: int | None) -> Any:
@@ -180,11 +180,11 @@ class BlendedDataset(Composite):
         return self.datasets[number].spans(sample)
 
     def lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> NDArray[np.int64]:
-        """Returns the `original_seq_len` of samples (all for None); only for datasets such as `VarlenDataset`."""
+        """Returns the `original_seq_len` of samples (None: of all); only if the datasets are like `VarlenDataset`."""
         return self._numbers_at(positions, lambda dataset, samples: dataset.lengths(samples))
 
     def padded_lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> NDArray[np.int64]:
-        """Returns the `padded_seq_len` of samples (all for None); only for datasets such as `VarlenDataset`."""
+        """Returns the `padded_seq_len` of samples (None: of all); only if the datasets are like `VarlenDataset`."""
         return self._numbers_at(positions, lambda dataset, samples: dataset.padded_lengths(samples))
 
     def _numbers_at(
@@ -214,7 +214,7 @@ class BlendedDataset(Composite):
 
     @property
     def item_hook(self) -> str | None:
-        """Name of a method that the datasets' class overrides and `batch` would skip; None if there is none."""
+        """Name of a method that the class of the datasets overrides, but `batch` does not call; None without one."""
         return hook_of(self.datasets[0], "batch")
 
     @property
@@ -286,8 +286,8 @@ class BlendedDataset(Composite):
         return [self._share(number, groups[number][0], np.array(groups[number][1])) for number in sorted(groups)]
 
     def _located(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> Iterable[tuple[int, int | None]]:
-        """Returns the result of `locate` per position, (0, None) for None; one call locates all if all are valid."""
-        rows = np.asarray(positions)  # has objects if a position is None
+        """Returns `locate(position)` for each position, (0, None) for None; makes a single call if all are valid."""
+        rows = np.asarray(positions)  # an array of objects if a position is None
         if rows.ndim == 1 and rows.dtype.kind in "iu" and rows.size:
             given, num_samples = rows.tolist(), len(self)
             if min(given) >= -num_samples and max(given) < num_samples:
@@ -320,7 +320,7 @@ class BlendedDataset(Composite):
         return list(dict.fromkeys(path for dataset in members for path in dataset.remote_paths))
 
     def will_need(self, positions: Sequence[int | None]) -> None:
-        """Starts to prefetch samples from object storage, in the given order; does nothing for local data."""
+        """Starts to prefetch samples from object storage, dataset by dataset; does nothing for local data."""
         for share in self._by_dataset(positions):
             if is_remote_dataset(self.datasets[share.number]):
                 self.datasets[share.number].will_need(share.samples)

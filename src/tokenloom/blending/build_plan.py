@@ -1,4 +1,4 @@
-"""Plans a build: computes tokens, samples and epochs of all datasets and splits from `.idx` files alone."""
+"""Plans a build: computes numbers of tokens, samples and epochs per split and dataset, from `.idx` files alone."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class DatasetPlan:
         name: path of the dataset.
         num_sequences: number of sequences of the dataset in the split.
         num_tokens: number of tokens of these sequences, that is, of one epoch.
-        weight: configured weight; None if no weight is configured.
+        weight: configured weight; None if it is not configured or has no effect.
         share: fraction of the samples of the split, in [0, 1].
         num_samples_owed: number of samples that the split takes from the dataset.
         num_epochs_owed: number of epochs that `num_samples_owed` samples cover, such as 2.4.
         num_samples_built: number of samples that the build creates; less than `num_samples_owed` only with a `Problem`.
         num_epochs_built: number of epochs that the build creates.
-        packing: result of packing one epoch; None for windows.
+        packing: result of packing one epoch; None if the samples are windows.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Problem:
         dataset: index of the dataset in `SplitPlan.datasets`.
         name: path of the dataset.
         owed: number of samples that the split takes from the dataset.
-        available: number of samples that the build would create.
+        available: number of samples of the dataset that the build would create.
         surplus: a `mid_level_dataset_surplus` that solves the problem; None if no value does.
         remedy: hint on how to fix the problem.
     """
@@ -133,7 +133,7 @@ class BuildPlan(HasFacts):
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """One `Problem` for each dataset and split with too few samples; empty if all have enough."""
+        """One `Problem` for each dataset with too few samples for a split; empty if all have enough."""
         return tuple(problem for split in self.splits if split is not None for problem in split.problems)
 
     @property
@@ -163,8 +163,8 @@ class BuildPlan(HasFacts):
 def plan_build(config: BlendedMegatronDatasetConfig, sizes: Sizes, *, policy: str | None = None) -> BuildPlan:
     """Computes exactly what `BlendedMegatronDatasetBuilder(GPTDataset, sizes, …, config)` will build.
 
-    Opens each pair and reads two index rows per split, or all lengths for packs. Counting the samples of weighted
-    blends takes 10 to 100 ns per sample. Returns problems in the plan instead of raising.
+    Opens each pair and reads two rows of its index per split; for packs, it reads all lengths. Counting the samples of
+    weighted blends takes 10 to 100 ns per sample. If a dataset has too few samples, the plan has a `Problem`.
 
     Example:
         >>> import os, tempfile
@@ -181,7 +181,7 @@ def plan_build(config: BlendedMegatronDatasetConfig, sizes: Sizes, *, policy: st
         (100, 30, 2.4, 3)
 
     Args:
-        config: the settings; a tokenizer is not needed. Defaults replace missing settings of `GPTDatasetConfig`.
+        config: the settings; a tokenizer is not needed. The defaults of `GPTDatasetConfig` replace missing ones.
         sizes: minimum numbers of samples of train, valid and test; None for one epoch.
         policy: `window_policy` to use instead of the config's.
 
@@ -235,7 +235,7 @@ def epochs_of(
 ) -> Epochs:
     """Returns the object that computes numbers of samples and epochs of a `GPTDataset`; see `OrderPolicy.epochs`.
 
-    Defaults replace missing settings of `GPTDatasetConfig`. `policy` replaces the config's `window_policy`.
+    The defaults of `GPTDatasetConfig` replace missing settings. `policy` replaces the config's `window_policy`.
     """
     shape, name = SampleShape(sequence_length=config.sequence_length, extra=1), "concat"
     if isinstance(config, GPTDatasetConfig):
@@ -311,7 +311,7 @@ def _problem(quota: Quota, number: int, dataset: DatasetPlan, epochs: Epochs) ->
 
 
 def sizes_read_once(config: BlendedMegatronDatasetConfig) -> list[int | None]:
-    """Returns, per split (None without data), the largest size at which a weighted `blend` repeats no dataset."""
+    """Returns the largest size per split at which the weighted `blend` repeats no dataset; None without data."""
     prefixes, weights = cast(Blend, config.blend)
     assert weights is not None
     shares = normalize(weights)

@@ -23,8 +23,8 @@ _NUMBER = "dataset_id"
 class Share:
     """The samples that one dataset contributes to a batch.
 
-    `number` is the `dataset_id` of the samples, `samples` their positions in the dataset (None: a sample without loss),
-    `rows` their rows in the batch (None: all rows). `call(function)` returns `function(dataset)`.
+    `number` is the `dataset_id` of the samples. `samples` lists their positions in the dataset; an element None gives a
+    sample without loss. `rows`: their rows in the batch; None for all rows. `call(function)`: `function(dataset)`.
     """
 
     number: int
@@ -44,7 +44,7 @@ class Share:
 
 
 class Composite(HasFacts, HasHooks):
-    """The base class of datasets whose samples are samples of several datasets, with a `dataset_id` as first entry."""
+    """The base class of datasets that return the samples of other datasets, with a `dataset_id` as first entry."""
 
     _number_type: Any
     """The dtype of `dataset_id`."""
@@ -101,4 +101,4 @@ def with_dataset_id(number: Any, sample: Any) -> Any:
     if isinstance(sample, (tuple, list)):
         return type(sample)((number, *sample)) if type(sample) in (tuple, list) else (number, *sample)
     message = f"samples of a blend must be dicts, tuples or lists, got {type(sample).__name__}"
-    raise ConfigError(message, hint="return a dict such as {'image': …} from `__getitem__`")
+    raise ConfigError(message, hint="return a dict such as `{'image': …}` from `__getitem__`")

@@ -65,14 +65,14 @@ class BlendedMegatronDatasetBuilder:
 
     | prefixes | weights | size | result |
     |---|---|---|---|
-    | one | none | any | a dataset of at least `size` samples, or of one epoch for None |
-    | several | given | given | a blend by weight, of `size` samples plus up to one per dataset |
+    | one | none | any | a dataset of at least `size` samples; if `size` is None, of one epoch |
+    | any | given | given | a blend by weight, of `size` samples plus up to one more per dataset |
     | any | given | None | an error, as a blend by weight needs a size |
     | several | none | given | a blend in proportion to the datasets' lengths, of at most one epoch of each |
     | several | none | None | a blend of all samples of one epoch of each dataset |
 
-    With `blend_per_split`, the weight of a single prefix has no effect, and `multiple_validation_sets` makes valid a
-    list of datasets. With `torch.distributed`, call `build` on every rank: one rank builds, the others load.
+    With `blend_per_split`, the weight of a single prefix has no effect, and `multiple_validation_sets` gives several
+    valid datasets as a list. With `torch.distributed`, call `build` on every rank: one rank builds, the others load.
 
     Args:
         cls: the dataset class, such as `GPTDataset`.
@@ -90,7 +90,7 @@ class BlendedMegatronDatasetBuilder:
     """The class of blends."""
 
     uncalled_hooks: ClassVar[Mapping[str, Uncalled]] = dict.fromkeys(_STEPS, Uncalled(_REMEDY, unless=("build",)))
-    """Methods that only the reference calls; a class that overrides one of them raises when created."""
+    """Methods that only the reference calls; `__init__` raises if a subclass overrides one of them, but not `build`."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class BlendedMegatronDatasetBuilder:
         self.builders: Builders = builders
         self._data: dict[str | None, str] = {}
         """{prefix: description} of the opened data."""
-        # A user's `__init__` receives an array, as in the reference.
+        # A user's `__init__` receives indices as an array, as in the reference.
         self._select = split_indices if overrides(cls, "__init__") else split_range
 
     def build(self) -> list[Any]:
@@ -128,9 +128,9 @@ class BlendedMegatronDatasetBuilder:
         Raises:
             BuildError: a rank failed, died or did not respond; raised on all ranks.
             DivergenceError: settings or data differ between ranks; nothing was built.
-            TokenizerError: according to the manifest, another tokenizer made the data.
-            OversampledError: a blend takes more samples from a dataset than it has.
-            IndexCacheError: the index cache cannot be written, or must exist and does not.
+            TokenizerError: according to the manifest, another tokenizer tokenized the data.
+            OversampledError: a dataset has fewer samples than a blend takes from it.
+            IndexCacheError: the index cache cannot be written, or is missing although the config requires it.
         """
         if self.config.fast_cache_load:  # assumes that all caches exist
             return self._build() if self.is_built_on_rank() else [None] * len(Split)
@@ -147,7 +147,7 @@ class BlendedMegatronDatasetBuilder:
 
     @property
     def _loads_first(self) -> bool:
-        """Whether all ranks try to load before one builds; False for users' classes, which may need a build to load."""
+        """Whether all ranks try to load before one builds; False for users' classes, which may build as they load."""
         return issubclass(self.cls, PairSamples)
 
     def _folder(self) -> str | None:
@@ -193,7 +193,7 @@ class BlendedMegatronDatasetBuilder:
 
     def _open(self, prefix: str | None) -> Any:
         low_level: Any = self.cls.build_low_level_dataset(prefix, self.config)  # type: ignore[arg-type]
-        if not self.config.fast_cache_load:  # which does not compare ranks
+        if not self.config.fast_cache_load:  # `fast_cache_load` does not compare ranks
             self._data[prefix] = describe_data(low_level)
             check_tokenizer(low_level, self.config, name=f"`{prefix}`")
         return low_level
@@ -237,7 +237,7 @@ class BlendedMegatronDatasetBuilder:
         datasets = [built[quota.split, number] for number in range(len(quota.prefixes))]
         if not quota.is_blend:
             return datasets[0] if quota.kind == "single" else datasets
-        # `len` opens the data of datasets that would otherwise wait for their first sample.
+        # No `len` for weighted blends: it would open data that can stay closed until the first sample.
         weights, size = quota.blend_arguments([] if quota.kind == "weighted" else [len(each) for each in datasets])
         if quota.kind == "weighted" and self.config.extend_short_datasets:
             datasets = self._extend(datasets, quota)
@@ -280,7 +280,7 @@ def describe_settings(
 
 
 def describe_data(low_level: Any) -> str:
-    """Returns a text of counts, sizes and a checksum that describes an open low-level dataset; reads no files."""
+    """Describes an open low-level dataset by its counts, its sizes and a checksum; reads no files."""
     pair = pair_of(low_level)
     if pair is None:
         return type(low_level).__name__
@@ -292,7 +292,7 @@ def describe_data(low_level: Any) -> str:
 
 
 def name_of_data(prefix: str | None) -> str:
-    """Returns a name of the data that is the same on all hosts."""
+    """Returns a name for the data; the name is the same on all hosts."""
     if prefix is None:
         return "mock data"
     return prefix if is_remote(prefix) else os.path.basename(prefix)

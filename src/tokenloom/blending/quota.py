@@ -56,14 +56,14 @@ class Quota:
         return target_sizes(normalize(self.weights), self.size)
 
     def blend_arguments(self, lengths: Sequence[int]) -> tuple[list[float], int | None]:
-        """Returns the weights and the size of the `BlendedDataset`; weighted blends ignore the lengths of datasets."""
+        """Returns the weights and the size of the `BlendedDataset`; a weighted blend ignores `lengths`."""
         if self.kind == "weighted":
             assert self.weights is not None
             return normalize(self.weights), sum(self.targets())
         return list(lengths), None if self.size is None else min(self.size, sum(lengths))
 
     def owed(self, lengths: Sequence[int]) -> list[int]:
-        """Returns how many samples the blend takes from each dataset, given their lengths; 10 to 100 ns per sample."""
+        """Returns how many samples the blend takes from each dataset. Takes 10 to 100 ns per sample of the blend."""
         weights, size = self.blend_arguments(lengths)
         return list(lengths) if size is None else blend_counts(weights, size).tolist()
 
@@ -134,7 +134,7 @@ def _weighted_sizes(
         shares, total = normalize(weights), float(np.sum(weights))
     for prefix, weight, share in zip(prefixes, weights, shares, strict=True):
         if not share > 0:
-            message = f"weight {weight!r} of `{prefix}` ({split.name}): too small compared with the sum, {total!r}"
+            message = f"weight {weight!r} of `{prefix}` ({split.name}): too small for a sum of weights of {total!r}"
             raise ConfigError(message, hint="remove the dataset, or use weights of similar magnitude")
     return tuple(with_surplus(target, surplus) for target in target_sizes(shares, size))
 
@@ -162,11 +162,11 @@ def sufficient_surplus(target: int, owed: int) -> float:
 
 
 def remedy_for(surplus: float | None) -> str:
-    """Returns a hint for datasets with too few samples; the hint proposes `surplus`, unless this is None."""
+    """Returns a hint for a dataset with too few samples; if `surplus` is given, the hint proposes this value."""
     setting = "raise `mid_level_dataset_surplus`"
     if surplus is not None:
-        setting = f"`mid_level_dataset_surplus={surplus!r}` or more"
-    return f"set `extend_short_datasets=True` to build more epochs, or {setting}, or lower the weight"
+        setting = f"set at least `mid_level_dataset_surplus={surplus!r}`"
+    return f"set `extend_short_datasets=True` to build more epochs, or {setting}, or lower the weight of the dataset"
 
 
 def blend_counts(weights: Sequence[float], size: int) -> NDArray[np.int64]:
@@ -189,9 +189,9 @@ def check_weights(datasets: Sequence[Any], weights: Sequence[float], size: int |
     for number, weight in enumerate(weights):
         where = f"dataset {number} (`{datasets[number].dataset_path}`, {datasets[number].index_split.name})"
         if not weight > 0 or weight == float("inf"):
-            empty = "it has too few tokens for one sample: remove it, or lower `sequence_length`"
+            empty = "a dataset with too few tokens for one sample has weight 0: remove it, or lower `sequence_length`"
             hint = empty if weight == 0 else None
             raise ConfigError(f"weight of {where}: must be finite and above 0, got {weight!r}", hint=hint)
         if size is None and (weight != int(weight) or weight > len(datasets[number])):
-            message = f"weight of {where}: without `size`, must be an integer up to {len(datasets[number])}"
+            message = f"weight of {where}: without `size`, must be an integer up to {len(datasets[number])}, its length"
             raise ConfigError(f"{message}, got {weight!r}", hint="pass `size` to use weights as fractions")

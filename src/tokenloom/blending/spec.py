@@ -48,10 +48,10 @@ def parse_blend(
     """Parses a blend and checks that all its pairs exist; pass exactly one argument.
 
     An entry is a prefix, with or without `.bin` or `.idx`; a glob such as `data/*_document` (`**` for any depth); or a
-    directory, which stands for the pairs directly in it. Globs and directories expand to their pairs in sorted order,
-    and divide their weight in proportion to tokens. A pair takes precedence over a directory of the same name. In
-    object storage, a directory must end with a slash (`s3://bucket/data/`), and only the last part of an address may be
-    a glob.
+    directory, which stands for the pairs directly in it. A glob or directory expands to its pairs in sorted order; they
+    share its weight in proportion to their tokens. A pair takes precedence over a directory of the same name. In object
+    storage, a directory must end with a slash (`s3://bucket/data/`), and only the last part of an address may be a
+    glob.
 
     Example:
         >>> import os, tempfile
@@ -76,7 +76,7 @@ def parse_blend(
 
     Raises:
         ConfigError: entries are inconsistent or a weight is invalid; the message quotes the entry.
-        DatasetNotFoundError: an entry has no pair.
+        DatasetNotFoundError: no pair exists for an entry.
     """
     if sum(each is None for each in (entries, per_split, args_file)) != 2:
         raise ConfigError("pass exactly one of `entries`, `per_split` and `args_file`")
@@ -95,9 +95,9 @@ def parse_blend(
 def get_blend_from_list(blend: Sequence[Any] | None) -> Blend | None:
     """Parses a flat list into (prefixes, weights or None), by the reference's rules; returns None for None.
 
-    A list of odd length has prefixes only. A list of even length has alternating weights and prefixes if all of its
-    first, third, fifth, … entries are numbers, and only prefixes if none of these is a number. Pairs
-    `[[weight, prefix], …]` are accepted too. A weight is a number or plain text such as "0.3", "70" or "1e-3"; other
+    A list of odd length contains prefixes only. In a list of even length, weights and prefixes alternate if all of the
+    first, third, fifth, … entries are numbers; if none of these is a number, the list contains prefixes only. The form
+    `[[weight, prefix], …]` is accepted too. A weight is a number or plain text such as "0.3", "70" or "1e-3"; other
     Python spellings ("1_000", "nan", digits of other scripts) raise, as they are ambiguous.
 
     Example:
@@ -225,7 +225,7 @@ def _divide(weight: float, prefixes: Sequence[str], entry: str) -> list[float]:
     for prefix, count in zip(prefixes, tokens, strict=True):
         if count == 0:
             message = f"`{prefix}` of {entry!r} has no tokens, so it gets no part of the weight {weight!r}"
-            raise ConfigError(message, hint="remove it, or list the other prefixes instead of a glob or directory")
+            raise ConfigError(message, hint="remove the pair, or list the other pairs instead of a glob or directory")
     total = sum(tokens)
     return [weight * count / total for count in tokens]
 
