@@ -23,9 +23,9 @@ T = TypeVar("T")
 Builders = Literal["auto", "rank0", "node"]
 
 Description = Mapping[str, Mapping[str, str]]
-"""Values by topic and name. All ranks that describe a topic must have the same values."""
+"""{topic: {name: value}}; all ranks that describe a topic must have the same values for it."""
 
-_MOST_GROUPS = 8  # of ranks with the same value, in one message
+_MOST_GROUPS = 8  # maximum number of groups of ranks in one message; the ranks of a group have the same value
 _SHOWN_SETTINGS = 5
 _SHOWN_CHARACTERS = 160
 
@@ -42,14 +42,14 @@ def do_together(
     """Calls `work` on every rank of `torch.distributed` and waits for all; returns the result of this rank.
 
     If `work` raises on one rank, or a rank dies, all ranks raise. A rank that fails calls `break_off`, so that ranks
-    that wait in a collective fail too. Then all ranks exchange their errors, and each rank raises the first cause.
-    Without `torch.distributed`, only calls `work`.
+    that wait in a collective fail too. Then all ranks exchange their errors, and each raises the original error.
+    Without `torch.distributed`, the function only calls `work`.
 
     Args:
         step: name of the work, for error messages.
         work: the part of this rank; may use collectives.
-        break_off: closes the connections of collectives in `work`; may be called twice.
-        breaks: errors of `work` that may leave other ranks waiting in a collective; they lead to a call of `break_off`.
+        break_off: closes the connections that collectives in `work` use; may be called twice.
+        breaks: errors of `work` after which `break_off` is called, because other ranks may be waiting in a collective.
         compare: returns the part of the result that must be the same on all ranks, or None to compare nothing.
         name: name of the compared part, for error messages.
 
@@ -79,15 +79,15 @@ def do_together(
 class Build(Generic[T]):
     """A build that one rank does for all; the other ranks load the result from a folder.
 
-    All ranks must call `together`, in the same order as their other collectives. The building ranks call `work` first;
+    All ranks must call `together`, at the same place among their collectives. The building ranks call `work` first;
     then the other ranks call it, to load. If `work` fails on any rank, or a rank is lost, all ranks raise.
 
     Attributes:
         work: builds what is missing in `folder` and returns the result; called at most once per rank.
         folder: folder of the results; None if every rank builds for itself.
         look: returns the result if nothing is missing, else None; all ranks that need the result call it first.
-        is_built_on_rank: returns whether this rank needs the result; if not, `together` waits and returns None. The
-            lowest rank that needs the result builds it.
+        is_built_on_rank: returns whether this rank needs the result; if not, `together` waits for the other ranks and
+            returns None. The lowest rank that needs the result builds it.
         builders: "rank0": one rank builds. "node": one rank per host builds. "auto": one rank builds, then one rank of
             each other host, which builds only what it does not find in its folder.
         describe: called with the result of `is_built_on_rank`; returns values that must be the same on all ranks.
@@ -101,7 +101,7 @@ class Build(Generic[T]):
     describe: Callable[[bool], Description] = lambda _: {}
 
     def together(self) -> T | None:
-        """Builds on all ranks and returns the result; without `torch.distributed`, only calls `work`.
+        """Builds for all ranks and returns the result. Without `torch.distributed`, this rank calls `work` by itself.
 
         Raises:
             BuildError: a rank failed, died or was silent; the message names the rank and the cause.
@@ -146,7 +146,7 @@ def _no_answers(records: list[Record]) -> list[Record]:
 
 
 def _choose_builders(kind: str, records: list[Record]) -> list[Record]:
-    """Returns each rank's turn, None for a rank that needs nothing; ranks with the same turn build or load together."""
+    """Returns the turn of each rank (None: the rank needs nothing); ranks with the same turn build or load together."""
     if all(record["has"] for record in records):
         return [{"turn": None, "num_turns": 0} for _ in records]
     needing = [rank for rank, record in enumerate(records) if record["wanted"]]
@@ -205,19 +205,19 @@ def _raise_differences(kinds: Mapping[str, Sequence[list[int]]], records: list[R
                 holders.setdefault(each.get(name), []).extend(ranks)
             if len(holders) > 1:
                 differences.append(f"{name}: {_show(holders)}")
-    more = f"; and {len(differences) - _SHOWN_SETTINGS} more" if len(differences) > _SHOWN_SETTINGS else ""
+    more = f"; and {len(differences) - _SHOWN_SETTINGS} more values" if len(differences) > _SHOWN_SETTINGS else ""
     message = f"ranks differ in {'; '.join(differences[:_SHOWN_SETTINGS])}{more}"
     raise DivergenceError(message, hint="compare the settings, the data and the package versions of these ranks")
 
 
 def _show(holders: Mapping[str | None, list[int]]) -> str:
-    """Formats values and their ranks; long values start shortly before their first difference."""
+    """Formats values and their ranks; of long values, shows the part from shortly before their first difference on."""
     texts = [value for value in holders if value is not None]
     same = len(os.path.commonprefix(texts)) if len(texts) > 1 else 0  # noqa: RUF071 - character by character
     start = max(0, same - _SHOWN_CHARACTERS // 4) if same > _SHOWN_CHARACTERS // 2 else 0
     shown = []
     for value, ranks in holders.items():
-        text = "nothing" if value is None else "…" * (start > 0) + value[start : start + _SHOWN_CHARACTERS]
+        text = "no value" if value is None else "…" * (start > 0) + value[start : start + _SHOWN_CHARACTERS]
         more = "…" if value is not None and start + _SHOWN_CHARACTERS < len(value) else ""
         shown.append(f"{text}{more} on {name_ranks(sorted(ranks))}")
     return ", ".join(shown)

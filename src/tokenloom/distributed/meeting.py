@@ -1,4 +1,4 @@
-"""Rounds of communication between all ranks; a round ends on all ranks with an answer, or on all with one error.
+"""Rounds of communication between all ranks; a round ends with an answer for each rank, or with one error on all.
 
 There is one `Meeting` per process group, from the first step until the group ends, the process ends or a rank is
 lost. A thread of the meeting drives a `Membership` and sends heartbeats, so a busy rank does not count as lost.
@@ -123,7 +123,7 @@ class Meeting:
     def take(self, rounds: Rounds[T], *, on_loss: Callable[[], None] = lambda: None) -> T:
         """Runs the rounds that the generator `rounds` yields; returns the return value of the generator.
 
-        `on_loss` is called if a rank is lost during the rounds, possibly from another thread and possibly twice.
+        If a rank is lost during the rounds, `on_loss` is called, possibly twice and possibly by another thread.
         """
         if self._member.verdict is not None:
             raise error_of(self._member.verdict)
@@ -154,8 +154,8 @@ class Meeting:
         attempt = Attempt(each.work)
         member.answer, member.decide = None, each.decide
         member.report = report_of(each.step, member.ranks.host, attempt)
-        # Only the leader reports the wait: on a thousand ranks it would be the same line.
-        waiting = waiting_for("other ranks", setting=f"{SILENCE_VARIABLE} bounds their silence")
+        # Only the leader reports the wait, because all ranks would log the same line.
+        waiting = waiting_for("other ranks", setting=f"{SILENCE_VARIABLE} limits how long a rank may be silent")
         with waiting if member.is_leader else nullcontext() as wait:
             while (answer := member.verdict if member.answer is None else member.answer) is None:
                 if wait is not None:
@@ -178,7 +178,7 @@ class Meeting:
         if (group := self._group()) is None:
             raise RuntimeError("the process group has ended")
         torch_groups = sys.modules["torch.distributed.distributed_c10d"]
-        # A group that is its own backend does not return its store.
+        # For a group that is its own backend, `get_group_store` returns no store.
         store = group.get_group_store() or torch_groups._get_process_group_store(group)
         return torch_groups.PrefixStore("tokenloom", store.clone())
 
@@ -201,7 +201,7 @@ class Meeting:
         with suppress(RuntimeError):
             self._leave()
         self._end()
-        with suppress(AttributeError):  # was never connected
+        with suppress(AttributeError):  # the store was never connected
             del member.store
 
     def _leave(self) -> None:
@@ -235,7 +235,7 @@ class Meeting:
 
 
 def _this_process(host: str) -> Record:
-    """Returns what identifies this process. Other ranks on its host use it to detect that the process has ended."""
+    """Returns the identity of this process; other ranks on its host use it to detect that the process has ended."""
     process: Record = {"host": host, "pid": os.getpid(), "namespace": None}
     with suppress(OSError):  # not Linux
         process |= {"namespace": process_namespace(), "start": process_start(os.getpid())}
@@ -243,7 +243,7 @@ def _this_process(host: str) -> Record:
 
 
 def _has_ended(namespace: str | None, process: Record) -> bool:
-    """Returns whether a process has ended; False if this is unknown, because the process has another PID namespace."""
+    """Returns whether a process has ended; False for a process in another PID namespace, where this is unknown."""
     is_visible = namespace is not None and process["namespace"] == namespace
     return is_visible and process_start(process["pid"]) != process["start"]
 
@@ -252,7 +252,7 @@ _meeting: Meeting | None = None
 
 
 def current_meeting() -> Meeting | None:
-    """Returns the meeting of the process group, created on first use; None if there is only one rank."""
+    """Returns the meeting of the process group, created on first use; None without a group or with a single rank."""
     global _meeting
     ranks = current_ranks()
     if ranks is None or ranks.world_size == 1:
@@ -266,7 +266,7 @@ def current_meeting() -> Meeting | None:
 
 def _forget_meeting() -> None:
     global _meeting
-    _meeting = None  # not closed: that would end a file store for all ranks
+    _meeting = None  # not closed: to close it would end a file store for all ranks
 
 
 os.register_at_fork(after_in_child=_forget_meeting)

@@ -12,11 +12,11 @@ so keys of an earlier group have no effect.
 | `S/reports/N` | all ranks | one line per rank: its report of round N |
 | `S/outcome/N` | the first rank that proposes an outcome | the leader's answers, or a verdict that ends the session |
 
-A round has exactly one outcome, so ranks never disagree. A rank that finds another rank dead, silent or gone during a
-step proposes a verdict as the outcome of its current round. If the leader has already set answers, the answers count.
+A round has exactly one outcome, so ranks never disagree. A rank that detects a dead or silent rank during a step, or
+that exits, proposes a verdict as the outcome of its round. If the leader has already set answers, the answers count.
 
-To use a `Membership` (`meeting.py` does in a thread): call `attend` with the step, set `decide` and `report` to begin a
-round, and call `advance(now)` repeatedly, until `answer` or `verdict` is set. A verdict is final.
+To use a `Membership`, as `meeting.py` does in a thread: call `attend` with the step, set `decide` and `report` to begin
+a round, and call `advance(now)` repeatedly, until `answer` or `verdict` is set. A verdict is final.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from tokenloom.forks import cached_property
 
 Record = dict[str, Any]
 Decision = Callable[[list[Record]], list[Record]]
-"""Computes the answer of each rank from the reports of all ranks (both lists by rank), or raises for all ranks."""
+"""Computes the answer of each rank from the reports of all ranks (both lists by ascending rank), or raises for all."""
 
 _STORE_HOST = "the host of the store of `torch.distributed`, often rank 0,"
 _FROZEN_HINT = (
-    "check whether its host is frozen, swapping, unreachable or powered off; if it is only slow, allow more than {:g} "
+    "check whether the host is frozen, swapping, unreachable or powered off; if it is only slow, allow more than {:g} "
     f"seconds with `tokenloom.set_rank_silence_seconds` or `{SILENCE_VARIABLE}`"
 )
 _DEAD_HINT = "read the log of the lost rank, and check whether the system killed it for lack of memory"
@@ -48,7 +48,7 @@ _BEATS_PER_SILENCE = 6  # a rank may miss four heartbeats in a row
 _LONGEST_BEAT_SECONDS = 5.0
 _SHORTEST_PAUSE_SECONDS = 0.0003
 _LONGEST_PAUSE_SECONDS = 0.05
-_READS_PER_SECOND = 4000  # load on the host of the store while all ranks wait
+_READS_PER_SECOND = 4000  # of all ranks together while they wait: limits the load on the host of the store
 _CHECK_SECONDS = 0.2  # interval between checks for lost ranks in a step; longer with many watched ranks
 _RECORDS_PER_SECOND = 5000
 _READING_SECONDS = 1.0  # rank 0 waits this long for others to read an outcome
@@ -76,14 +76,14 @@ class Membership:
     """The state of one rank; the module docstring describes its use.
 
     Attributes:
-        ranks: this rank.
-        connect: returns the group's store of torch, through which the ranks talk; its methods raise `RuntimeError`.
+        ranks: number and host of this rank, and the number of ranks.
+        connect: returns torch's store of the group, which carries all messages; a lost store raises `RuntimeError`.
         process: identity of this process as a JSON object, with at least `host` and `pid`.
         is_gone: returns whether the process of another rank is known to have ended.
-        nonce: a random string.
+        nonce: a random string that identifies this `Membership`.
         silence_seconds: time without a heartbeat after which another rank counts as lost.
         now: current time of this rank in seconds, set by `advance`. Ranks need no common clock. A jump counts as at
-            most two heartbeat intervals, so a rank that was frozen does not take other ranks for silent.
+            most two heartbeat intervals, so a rank that was frozen does not count others as silent.
         step, report, decide: inputs of the current round; `step` is None between steps, `report` between rounds.
         answer, verdict: outputs of the round; None until it ends. A verdict ends the session.
     """
@@ -157,7 +157,7 @@ class Membership:
                 error, since = self._lost_store
                 if not self._judge_deaths() and self._attention > since + _GRACE_SECONDS:
                     message = f"{_STORE_HOST} died or ended during {self._during}: {str(error).splitlines()[0]}"
-                    self._give_up(message, "read the logs of these ranks", [0])
+                    self._give_up(message, "read the log of the rank on this host", [0])
                 return
             if self._enter():
                 self._exchange()
@@ -185,7 +185,7 @@ class Membership:
         return None if value == _ABSENT else value
 
     def _read_all(self, keys: list[str]) -> list[str]:
-        """Returns the values of the keys; an empty list unless all keys exist."""
+        """Returns the values of the keys; an empty list if a key does not exist."""
         return [value.decode() for value in self.store.multi_get(keys)] if keys and self.store.check(keys) else []
 
     # --- the session and its rounds ----------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ class Membership:
             self.answer = outcome["answers"][outcome["of"][self.rank]]
 
     def _is_awaited(self, outcome: Record) -> bool:
-        """Returns at once whether other ranks must still read an outcome; False after `_READING_SECONDS`."""
+        """Returns, without waiting, whether others must still read an outcome; False after `_READING_SECONDS`."""
         lost = outcome["verdict"]["lost"] if "verdict" in outcome else []
         keys = [self._key("rank", rank) for rank in range(1, self.size) if rank not in lost]
         with suppress(RuntimeError):  # the outcome is valid even if the store is gone
