@@ -723,7 +723,7 @@ WRONG_VALUES = [  # that do not exist or do not fit
     ("run amend RUN --at-position 40 --weights wob=1", "not a source of the run\nhint: did you mean `web`?"),
     ("run amend RUN --at-position 40 --weights web=1 --add-source more=data/none", "none"),
     ("run amend RUN --at-position 40 --grow", "nothing to grow: "),
-    ("run amend RUN --at-position 40 --sequence-length 4096", "must be at least one sample, 4096, got 960"),
+    ("run amend RUN --at-position 40 --sequence-length 4096", "must be at least 4096, the sample length, got 960"),
     ("run amend RUN --at-position 40 --sequence-length 3500 --samples 9", "0 samples of 3500 tokens"),
     ("run lock none.toml", "none.toml"),
     ("run check none.toml", "none."),

@@ -239,7 +239,7 @@ def test_an_amended_run_differs_from_its_older_lock(path, capsys):
     assert run(capsys, "run", "amend", path, *words)[0] == 0
     status, out, _ = run(capsys, "run", "diff", path.with_name("before.lock"), path)
     assert (status, "the first 6" in out) == (1, True)
-    assert "100 samples of 16 tokens from 0 on: web: 3, code: 1" in out
+    assert "100 samples of 16 tokens, from position 0 (web: 3, code: 1)" in out
     told = record(capsys, "run", "diff", path.with_name("before.lock"), path, "--until-position", 60)
     assert (told["position"], told["stop"]) == (None, 60)
 

@@ -46,7 +46,7 @@ def changing_a_run(text: str, printed: str, folder: Path) -> None:
     firsts = [int(found.replace(",", "")) for found in re.findall(r"^ +moved position +([\d,]+)", printed, re.M)]
     assert len(firsts) == 4
     assert all(first >= start for first, start in zip(firsts, (800, 1600, 2000, 2400), strict=True))
-    assert "must not change: a sample of seed 1234 would become one of seed 4321" in printed
+    assert "must not change: a sample with seed 1234 would become one with seed 4321" in printed
     assert re.search(r"^ +ok +\n.*?^ +pairs +4 +\n", printed, re.MULTILINE | re.DOTALL)
     assert re.search(
         r"^position 799 of the run\nsource \w+, pass \d+, window [\d,]+, stage main, ", printed, re.MULTILINE

@@ -167,17 +167,17 @@ def test_what_cannot_be_denied(tmp_path):
         (300, "'wab:3': the run has no source 'wab'", "wab:3"),
         (300, "document `web:250` out of range: the source has 250", "web:250"),
         (300, "record 201 of `.*` out of range: records are 1 to 200", "code.jsonl:201"),
-        (300, "no documents to deny: none came from code.jsonl:3", "code.jsonl:3"),
+        (300, "no documents to deny: none was made from code.jsonl:3", "code.jsonl:3"),
         (100, "position must be at least 200, the number of consumed positions, got 100", "web:3"),
         (601, "position 601 out of range: the run has 600 samples", "web:3"),
         (300, "no documents to deny: the list is empty", "empty.txt"),
-        (300, "(?s)all documents of source 'code' are denied from position 300 on.*run amend", "all.txt"),
+        (300, "(?s)all documents of source 'code' are denied or held out from position 300 on.*run amend", "all.txt"),
     ]:
         file = str(tmp_path / names[0]) if names and names[0].endswith(".txt") else None
         denial = Amendment(position=position, denied_documents=() if file else tuple(names), denied=file)
         with pytest.raises(ConfigError, match=message):
             deny_documents(path, denial)
-    with pytest.raises(ConfigError, match="until must be at least 300, where the denial begins, got 299"):
+    with pytest.raises(ConfigError, match="until must be at least 300, the denial's position, got 299"):
         deny_documents(path, Amendment(position=300, denied_documents=("web:3",)), until=299, write=False)
     assert files(path) == before
     path.write_text(path.read_text().replace("web = 3", "web = 4"))
@@ -338,7 +338,7 @@ def test_no_denial_is_dropped_unasked(tmp_path):
     amend_run(path, Amendment(position=30, denied_documents=("web:5", "code:7")))
     path.write_text(text)  # as it was before the denial
     before = path.with_suffix(".lock").read_bytes()
-    message = "removes denials of the lock, or moves them later: web:5 from position 30 on, code:7 from position 30 on"
+    message = "removes locked denials, or begins them later: web:5 from position 30 on, code:7 from position 30 on"
     for consumed in (None, 0, 30):
         with pytest.raises(ConfigError, match=f"{message}\nhint: restore `\\[\\[denied\\]\\]`"):
             lock_run(path, consumed=consumed)

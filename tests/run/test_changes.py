@@ -265,16 +265,16 @@ TWO = (segment(0, 9, [0, 1]), segment(9, 20, [1, 1]))
 @pytest.mark.parametrize(
     ("change", "position", "words"),
     [
-        ({"seed": 2}, 0, "a sample of seed 1 would become one of seed 2"),
+        ({"seed": 2}, 0, "a sample with seed 1 would become one with seed 2"),
         (
             {"segments": (TWO[0], segment(9, 20, [100, 101]))},
             9,
-            "a sample of 20 samples of 10 tokens from 9 on: web: 1, code: 1, in blocks of 1 would become "
-            "a sample of 20 samples of 10 tokens from 9 on: web: 100, code: 101, in blocks of 1",
+            '"20 samples of 10 tokens, from position 9 (web: 1, code: 1)", mixed in blocks of 1 would become '
+            'a sample of the segment "20 samples of 10 tokens, from position 9 (web: 100, code: 101)", mixed in blocks',
         ),
         ({"segments": (TWO[0], segment(9, 3, [1, 1]))}, 12, "would become the end of the run"),
-        ({"denials": (DENIED,)}, 13, "with other data, or other documents denied"),
-        ({"sources": (replace(WEB, pairs=(pair(400),)), CODE)}, 9, "with other data, or other"),
+        ({"denials": (DENIED,)}, 13, "with other data or other denied documents"),
+        ({"sources": (replace(WEB, pairs=(pair(400),)), CODE)}, 9, "with other data or other"),
     ],
     ids=["seed", "weights", "end", "denial", "data"],
 )
@@ -340,8 +340,8 @@ def test_another_mixture_from_a_position_on_and_a_run_that_continues_another():
     assert (found.position, found.before.source, found.after.source) == (200, "web", "web")
     assert found.after.stage == "more code"
     [stages] = found.settings
-    assert (stages.name, stages.before) == ("stages", "400 samples of 10 tokens from 0 on: web: 3, code: 1")
-    assert stages.after == "200 samples of 10 tokens from 0 on: web: 3, code: 1"
+    assert (stages.name, stages.before) == ("stages", "400 samples of 10 tokens, from position 0 (web: 3, code: 1)")
+    assert stages.after == "200 samples of 10 tokens, from position 0 (web: 3, code: 1)"
     assert differences(OLD, new, until=200).are_equal
     longer = replace(OLD, segments=(*OLD.segments, segment(400, None, [1])))
     found = differences(OLD, longer)
@@ -359,7 +359,7 @@ def test_changed_and_grown_data():
     found = differences(OLD, replace(OLD, sources=(changed, LITTLE)))
     assert (found.position, found.sources[0].common_data) == (0, 0)
     [data] = found.settings
-    assert (data.name, data.after) == ("data of web", f"{data.before} of other content, order or positions")
+    assert (data.name, data.after) == ("data of web", f"{data.before}, with other content, order or positions")
     grown = LockedSource(name="web", pairs=(*MUCH.pairs, pair(101, since=100, name="new")))
     segments = (segment(0, 100, [3, 1]), segment(100, 300, [3, 1]))
     found = differences(replace(OLD, segments=segments), replace(OLD, sources=(grown, LITTLE), segments=segments))

@@ -95,7 +95,7 @@ def test_losses_of_a_source_count_as_much_as_is_said(tmp_path, columns):
 
 
 def test_loss_weights_are_of_sources(tmp_path):
-    with pytest.raises(ConfigError, match=r"`loss_weights` names 'cod', which is not in \[sources\].*\n.*`code`"):
+    with pytest.raises(ConfigError, match=r"`loss_weights` has 'cod', which is not in \[sources\].*\n.*`code`"):
         make_run(tmp_path, head=HEAD + "[samples]\nloss_weights = { cod = 2 }\n")
     with pytest.raises(ConfigError, match="the weight of 'code' in `loss_weights`: must be above 0, got 0"):
         make_run(tmp_path, head=HEAD + "[samples]\nloss_weights = { code = 0 }\n")
@@ -403,7 +403,7 @@ def test_the_tokenizer_of_a_run_knows_its_ids_without_loading_anything():
     tokenizer = RunTokenizer(None, None)
     assert tokenizer.vocab_size is None
     assert pad_token_id(tokenizer, allow_ambiguous=False) == NO_TOKEN
-    with pytest.raises(ConfigError, match=r"run\.toml has no `tokenizer`, so no end-of-document id"):
+    with pytest.raises(ConfigError, match=r"without `tokenizer`, a run has no end-of-document id"):
         _ = tokenizer.eod
     with pytest.raises(ConfigError, match=r"text is needed, but run\.toml has no `tokenizer`"):
         tokenizer.tokenize("text")

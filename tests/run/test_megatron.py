@@ -98,7 +98,7 @@ def test_the_lock_holds_its_data_and_changes_before_consumption_are_said(tmp_pat
     assert check_sources(lock, full=False) == []
     assert Run.open(path).lock == lock
     make_megatron(tmp_path, seed=5)
-    with pytest.raises(ConfigError, match="position 0 may already be consumed: a sample of `seed` 1234 would become a"):
+    with pytest.raises(ConfigError, match="position 0 may already be consumed: a sample with `seed` 1234 would become"):
         lock_run(path)
     assert lock_run(path, consumed=0).moved.position == 0
     write_source(tmp_path / "code", *range(6, 96, 3))

@@ -123,7 +123,7 @@ def test_what_is_no_point_of_the_run_is_refused():
         with pytest.raises(ConfigError, match="position 13 out of range: the run has 12 samples"):
             run.history(positions, until=until)
     for positions in ([3, 3], [0.5]):
-        with pytest.raises(ConfigError, match="must be integers of at least 0 in ascending order"):
+        with pytest.raises(ConfigError, match="must be integers of at least 0, ascending without repeats"):
             run.history(positions)
     with pytest.raises(ConfigError, match="the run is endless, so its history needs an end"):
         run_of([EIGHT], [segment(0, None, [1])]).history()

@@ -195,7 +195,7 @@ WRONG = [
     ("sequence_length = 4096", "", "stages.1.sequence_length: required, but missing", "4096"),
     ("sequence_length = 4096", "sequence_length = 0", "stages.1.sequence_length: must be in [1, 2**31), got 0", None),
     ("sequence_length = 4096", "seed = 1", "stages.1.seed: unknown key", "at the top of the file"),
-    ('tokens = "900B"', "tokens = 4095", "stages.1.tokens: must be at least one sample, 4096, got 4095", None),
+    ('tokens = "900B"', "tokens = 4095", "stages.1.tokens: must be at least 4096, the sample length, got 4095", None),
     ('tokens = "900B"', "tokens = nan", "stages.1.tokens: must be an integer in [1, 2**63), got NaN", "K is 10^3"),
     ('tokens = "900B"', "tokens = 1\nsamples = 1", "stages.1.samples: cannot be combined with `tokens`", "one of"),
     ('tokens = "900B"', "passes = { web = 1 }", "stages.1.weights: cannot be combined with `passes`", "one of"),

@@ -54,7 +54,7 @@ from tokenloom.run.toml_file import as_key, as_text, did_you_mean, read_text, we
 from tokenloom.storage.publishing import OutputLock
 from tokenloom.tokenizers.kinds import KINDS as TOKENIZER_KINDS
 
-_Body = list[tuple[Key | None, Item]]  # a table in file order; comments and blank lines have key None
+_Body = list[tuple[Key | None, Item]]  # items of a table in file order; comments and blank lines have the key None
 
 
 def rewritten(text: str, settings: RunSettings) -> tuple[str, RunSettings]:
@@ -142,7 +142,7 @@ class _Edit:
             message = f"`{self._path}` was not changed: the edited file would be invalid: {error.message}"
             raise ConfigError(message, hint=error.hint or self._by_hand()) from error
         if found.content() != settings.content():
-            self._refuse("the edit would also change something else")
+            self._refuse("the edit would also change other settings")
         return text, found
 
     @cached_property
@@ -151,7 +151,7 @@ class _Edit:
         try:
             document = tomlkit.parse(text)
         except TOMLKitError as error:
-            self._refuse(f"tomlkit cannot read it: {error}")
+            self._refuse(f"tomlkit cannot read the file: {error}")
         if document.as_string() != text:  # for example tables of an array in several places
             self._refuse("an edit would change the order of its tables")
         return document
@@ -225,7 +225,7 @@ _SUFFIX = re.compile(r"_?(?:text_)?(?:document|sentence)$")
 
 
 def weighted_entries(entries: Sequence[str]) -> tuple[tuple[str, ...], tuple[Fraction, ...]]:
-    """Splits blend arguments, such as `0.8 web 0.2 code`, into prefixes and weights; all weights may be left out."""
+    """Splits blend arguments, such as `0.8 web 0.2 code`, into prefixes and weights; no weights if all are left out."""
     prefixes, weights = parse_alternating(entries, "the blend")
     if weights is not None:
         return tuple(prefixes), tuple(weight_of(Decimal(weight)) for weight in entries[::2])
@@ -252,7 +252,7 @@ def draft_text(
     """Returns the text of a new `run.toml` with comments.
 
     Each path in `data`, relative to the working directory, becomes a source. If `weights` is empty, the only stage
-    reads each source once; if `tokens` or `samples` set its size, sources are read in proportion to their tokens.
+    reads each source once; if `tokens` or `samples` is given, it reads the sources in proportion to their tokens.
     `settings` are values of [samples].
     """
     folder, names = os.path.dirname(path), _names(data)
@@ -328,7 +328,7 @@ class Amendment:
     Attributes:
         position: first position whose sample may change.
         weights, sequence_length: those of a new stage that begins at `position` and replaces the rest of an old stage;
-            empty weights and a length of None are copied from the old stage.
+            if weights are empty or the length is None, the new stage has those of the old stage.
         stage_name: name of the new stage; None derives it from the position.
         tokens, samples: size of the new stage; if both are None, the new stage is as long as the rest of the old stage.
         sources: `data` of new sources, by name of the source.
@@ -389,7 +389,7 @@ def amend_run(
         _check_growth(amendment, locked)
         if amendment.denies and not _added(locked):
             records = ", ".join(locked.empty_records[:3])
-            message = f"no documents to deny: {f'none came from {records}' if records else 'the list is empty'}"
+            message = f"no documents to deny: {f'none was made from {records}' if records else 'the list is empty'}"
             hint = "check the records: blank, invalid and duplicate records give no document"
             raise ConfigError(message, hint=hint if records else None)
         if write:
@@ -403,7 +403,7 @@ def _check(amendment: Amendment, settings: RunSettings, old: RunLock) -> None:
         message = "nothing to change: no stage, source, documents to deny, or new data"
         raise ConfigError(message, hint="pass a change, such as `--weights web=5,code=5`")
     if settings.content_sha256 != old.content_sha256 and not amendment.grows:
-        raise ConfigError(f"`{path}` changed after it was locked", hint="run `tokenloom run lock`, or pass --grow")
+        raise ConfigError(f"`{path}` changed after it was locked", hint="run `tokenloom run lock`, or pass `--grow`")
     if known := next((source.name for source in settings.sources if source.name in amendment.sources), None):
         raise ConfigError(f"`{path}` already has a source {known!r}", hint="choose another name")
     if position < old.consumed:
@@ -423,7 +423,7 @@ def _check_growth(amendment: Amendment, locked: LockedRun) -> None:
         raise ConfigError(message, hint="write new pairs where `data` of a source finds them, or change `data`")
     if grown and not amendment.grows:
         message = f"`data` of source {grown[0][0]!r} has a new pair, `{grown[0][1]}`"
-        raise ConfigError(message, hint="add it from this position on with --grow, or move it elsewhere")
+        raise ConfigError(message, hint="pass `--grow` to read it from this position on, or move it elsewhere")
 
 
 def _new_denials(amendment: Amendment, settings: RunSettings) -> Iterator[DenialSettings]:
@@ -454,13 +454,13 @@ def _with_stage(settings: RunSettings, amendment: Amendment, old: RunLock) -> tu
     elif position in (start, end):
         name = current.name if position == start else next(each.stage for each in old.segments if each.start == end)
         message = f"position {position} is where stage {name!r} begins, so no new stage can begin there"
-        raise ConfigError(message, hint=f"edit the stage in `{path}`, then lock with --consumed-samples {position}")
+        raise ConfigError(message, hint=f"edit `{path}`, then run `tokenloom run lock --consumed-samples {position}`")
     else:
         left = None if end is None else end - position
         stages[number] = replace(current, tokens=None, samples=position - start, passes=None, weights=weights)
     names = [source.name for source in settings.sources]
     if (unknown := next((name for name, _ in amendment.weights if name not in names), None)) is not None:
-        message = f"weights name {unknown!r}, which is not a source of the run"
+        message = f"a weight is given for {unknown!r}, which is not a source of the run"
         raise ConfigError(message, hint=did_you_mean(unknown, names) or "add it with `--add-source NAME=DATA`")
     in_order = sorted(amendment.weights, key=lambda each: names.index(each[0]))
     length = amendment.sequence_length or current.sequence_length
@@ -491,7 +491,7 @@ class Denied:
         documents: indices of all documents that the denial lists, by index of the source.
         again, held_out: those of `documents` that were already denied; those of `documents` that are held out.
         changed: spans that become padding, at positions from the denial up to `stop`, exclusive.
-        seen: spans of `documents` that samples before the denial's position read; None if not requested.
+        seen: spans of `documents` in samples before the denial's position; None if not requested.
         digests: digests of the order before the denial's position, by the old lock and by the new lock.
         order_digests: digests of the order before `stop` without any denials, by the old lock and by the new lock.
     """
@@ -522,11 +522,11 @@ def deny_documents(
 ) -> Denied:
     """Denies documents from a position on: adds a `[[denied]]` table to `run.toml` and locks the run; see `amend_run`.
 
-    The result lists the spans that become padding before position `until`. None stands for the end of the run; in an
-    endless run, for `AHEAD` positions from the denial on. With `since_start`, spans before the denial are listed too.
+    The result lists the spans that become padding before position `until`; None stands for the end of the run, or in an
+    endless run for `AHEAD` positions from the denial on. With `since_start`, it also lists spans before the denial.
     """
     if until is not None and until < denial.position:
-        raise ConfigError(f"until must be at least {denial.position}, where the denial begins, got {until}")
+        raise ConfigError(f"until must be at least {denial.position}, the denial's position, got {until}")
     path, reading = os.fspath(path), reading or Reading()
     amended = amend_run(path, denial, reading=reading, write=write)
     documents = _added(amended.locked)

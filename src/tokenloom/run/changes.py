@@ -42,7 +42,7 @@ WHOLE = "any change reshuffles all of the reference's order"
 
 
 def check_past(old: RunLock, new: RunLock, consumed: int) -> None:
-    """Raises an error if a new lock changes one of the first `consumed` positions."""
+    """Raises an error if a new lock changes the sample at one of the first `consumed` positions."""
     if (moved := first_moved(old, new, consumed)) is not None:
         where = f"position {moved.position} is before position {consumed} and must not change"
         message = f"{where}: {moved.before} would become {moved.after}"
@@ -60,7 +60,7 @@ def first_moved(old: RunLock, new: RunLock, stop: int) -> Moved | None:
         one, other = stored_order_facts(old), stored_order_facts(new)
         if (name := next((name for name in one if one[name] != other[name]), None)) is None:
             return None
-        before, after = (f"a sample of {name} {facts[name]!s:.80}" for facts in (one, other))
+        before, after = (f"a sample with {name} {facts[name]!s:.80}" for facts in (one, other))
         return Moved(position=0, before=before, after=f"{after}: {WHOLE}")
     check_position(old, stop)
     common = min(stop, new.end)
@@ -74,15 +74,15 @@ def first_moved(old: RunLock, new: RunLock, stop: int) -> Moved | None:
     position = bisect_left(range(common), 1, key=differs)
     if names := [name for name in MAKE_SAMPLES if getattr(old, name) != getattr(new, name)]:
         before, after = (", ".join(f"{name} {getattr(lock, name)!r}" for name in names) for lock in (old, new))
-        return Moved(position=position, before=f"a sample of {before}", after=f"one of {after}")
+        return Moved(position=position, before=f"a sample with {before}", after=f"one with {after}")
     before, after = _decided(old, position), _decided(new, position)
-    after += " with other data, or other documents denied" if before == after else ""
+    after += " with other data or other denied documents" if before == after else ""
     return Moved(position=position, before=before, after=after)
 
 
 def _decided(lock: RunLock, position: int) -> str:
     number = sum(segment.start <= position for segment in lock.segments) - 1
-    return f"a sample of {_stages(lock)[number]}, in blocks of {lock.mixing_block}"
+    return f'a sample of the segment "{_stages(lock)[number]}", mixed in blocks of {lock.mixing_block}'
 
 
 def stored_order_facts(lock: RunLock) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class LockChanges:
     """The differences between a lock and an older lock.
 
     `new_data` has each source that gained pairs, with only these pairs. `gone`: names of removed sources. `others`:
-    names of changed settings. `num_denied`: number of documents that only the new lock denies, or denies earlier.
+    names of changed settings. `num_denied`: number of documents that the new lock denies, the old never or later.
     """
 
     new_data: tuple[LockedSource, ...]
@@ -151,7 +151,7 @@ def dropped_denials(old: RunLock, new: RunLock) -> Iterator[str]:
     """Yields denials of the old lock that the new lock lacks or begins later, such as `web:7 from position 9 on`.
 
     Since pairs may move, a document is recognized by the content of its pair and its row in the pair. If the new lock
-    has no such pair, the name identifies the document. Denials of sources that the new lock lacks are then skipped.
+    has no pair of this content, the name counts; a denial is then skipped if the new lock does not have its source.
     """
     by_name = _first_denied(new)
     by_content = {(pair, row): start for start, pair, row in by_name.values()}
@@ -188,7 +188,7 @@ def _named_content(pair: LockedPair) -> Hashable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedSetting:
-    """A difference in words; `name` is a setting's name, "sources", "data of NAME", "stages" or "denied"."""
+    """One difference between locks, in words; `name`: a setting, "sources", "data of SOURCE", "stages" or "denied"."""
 
     name: str
     before: str
@@ -197,7 +197,7 @@ class ChangedSetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedSource:
-    """Tokens of a source in two runs; `common_data` tokens of the first are in sources `names_after` of the second."""
+    """Numbers of tokens of a source in two runs; sources `names_after` of the second have `common_data` of these."""
 
     name: str
     data_before: int
@@ -215,7 +215,7 @@ class RunDifferences:
         ends: number of positions of each run; None if endless.
         stop: end of the compared positions, exclusive; None if there is no end.
         position: first position where the runs differ or that only one run has; None if the runs are equal.
-        before, after: sample of each run at `position`; None after the run's end or if a run has the reference's order.
+        before, after: source and window at `position` in each run; None beyond its end or in the reference's order.
         reason: what differs at `position`, in words; None if one run ends there or the runs are equal.
     """
 
@@ -291,7 +291,7 @@ def _changed(old: RunLock, new: RunLock) -> Iterator[ChangedSetting]:
     for name in before:
         if name in after and _contents(before[name]) != _contents(after[name]):
             one, other = _described(before[name]), _described(after[name])
-            other += " of other content, order or positions" if one == other else ""
+            other += ", with other content, order or positions" if one == other else ""
             yield ChangedSetting(name=f"data of {name}", before=one, after=other)
     for name, described in (("stages", _stages), ("denied", _denials)):
         both = zip_longest(described(old), described(new), fillvalue="none")
@@ -311,17 +311,17 @@ def _stages(lock: RunLock) -> list[str]:
     described = []
     for segment in lock.segments:
         shares = ", ".join(f"{name}: {share}" for name, share in lock.ratio_of(segment))
-        size = "without end" if segment.num_samples is None else f"{segment.num_samples} samples"
+        size = "endless samples" if segment.num_samples is None else f"{segment.num_samples} samples"
         is_whole = mixed_size(segment) in (segment.num_samples, MOST_SAMPLES)
-        mixed = "" if is_whole else f", mixed as {mixed_size(segment)}"
-        described.append(f"{size} of {segment.sequence_length} tokens from {segment.start} on{mixed}: {shares}")
+        mixed = "" if is_whole else f", mixed as {mixed_size(segment)} samples"
+        described.append(f"{size} of {segment.sequence_length} tokens, from position {segment.start}{mixed} ({shares})")
     return described
 
 
 def _denials(lock: RunLock) -> list[str]:
     return [
         f"{len(documents)} documents of {lock.sources[source].name} from position {denial.start} on, "
-        f"of checksum {zlib.crc32(repr(documents).encode()):08x}"
+        f"with checksum {zlib.crc32(repr(documents).encode()):08x}"
         for denial in lock.denials
         for source, documents in denial.documents
     ]

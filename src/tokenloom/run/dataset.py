@@ -1,4 +1,4 @@
-"""The map-style dataset of a run, which opens pairs when a sample first needs them."""
+"""The map-style dataset of a run; it opens a pair when a sample first needs it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.tokenizers.load import load_tokenizer
 
-if TYPE_CHECKING:  # imports tokenization of conversations, which starts of other runs need not load
+if TYPE_CHECKING:  # this module imports the tokenization of conversations, which other runs need not load
     from tokenloom.datasets.exposure import JoinedConversations
 
 Result = TypeVar("Result")
@@ -165,7 +165,7 @@ class RunDataset(Composite):
         return groups
 
     def member(self, source: int, length: int, level: int = 0, walks: Set[int] = frozenset()) -> Member:
-        """Returns the samples of a source when `level` of its denials are in force; at least `walks` can be read."""
+        """Returns the samples of a source with its first `level` denials in force; at least `walks` can be read."""
         member = self._members.get((source, length, level))
         if member is not None and walks <= member.walks:
             return member
@@ -208,7 +208,7 @@ class RunDataset(Composite):
         return group
 
     def __getitem__(self, idx: int | None) -> Sample:
-        """Returns a sample as torch tensors with `dataset_id`; None gives a sample without loss."""
+        """Returns a sample, including `dataset_id`, as torch tensors; None gives a sample without loss."""
         group = self._group(idx)
         item = group.ask(lambda dataset, numbers: dataset[int(numbers[0])])
         if idx is None:
@@ -217,7 +217,7 @@ class RunDataset(Composite):
         return numbered
 
     def sample(self, idx: int | None) -> Sample:
-        """Returns a sample as NumPy arrays with `dataset_id`; None gives a sample without loss."""
+        """Returns a sample, including `dataset_id`, as NumPy arrays; None gives a sample without loss."""
         group = self._group(idx)
         arrays = group.ask(lambda dataset, numbers: dataset.sample(int(numbers[0])))
         if idx is None:
@@ -240,7 +240,7 @@ class RunDataset(Composite):
         """The names, shapes and dtypes of the arrays of a sample, including `dataset_id`."""
         if not self.fills_batches:
             kind = "conversations" if self.lock.dataset in CONVERSATIONS else f"samples of {self._lengths} tokens"
-            raise ConfigError(f"`batch` cannot fill given arrays with {kind}", hint="call it without `out`")
+            raise ConfigError(f"`batch` cannot fill given arrays with {kind}", hint="call `batch` without `out`")
         return self._layouts.get(self._lengths[0]) or self._group(0).call(self._layout_of)
 
     def _layout_of(self, dataset: Any) -> BatchLayout:
@@ -252,7 +252,7 @@ class RunDataset(Composite):
     def batch(
         self, positions: Positions, *, out: Sample | None = None, digests: NDArray[np.uint64] | None = None
     ) -> Sample:
-        """Returns samples as NumPy arrays with a leading batch axis, with one kernel call per source.
+        """Returns samples as NumPy arrays with a leading batch axis; makes one kernel call per source.
 
         Args:
             positions: positions in any order, repeats allowed; an element None gives a sample without loss.
@@ -330,7 +330,7 @@ class RunDataset(Composite):
         return [f"{prefix}.bin" for prefix in prefixes if is_remote(prefix)]
 
     def will_need(self, positions: Sequence[int | None]) -> None:
-        """Announces the next samples, in reading order, so that their data are prefetched from object storage."""
+        """Starts to prefetch samples from object storage; `positions` are in the order in which they will be read."""
         known, _ = self._known([position for position in positions if position is not None])
         for _, group in self.groups_of(known):
             group.ask(lambda dataset, numbers: dataset.will_need(numbers.tolist()))
@@ -379,7 +379,7 @@ class Lookups:
         self._previous = -_NEAR
 
     def at(self, positions: NDArray[np.int64]) -> Samples:
-        """Returns the samples at positions, which must be in the run.
+        """Returns the samples at `positions`; all positions must be in the run.
 
         Training reads nearby positions batch after batch, so from the second batch on, thousands of positions are
         looked up at once and cached.
@@ -408,7 +408,7 @@ class Lookups:
                     lengths = f"{first.sequence_length} tokens (stage {first.stage!r}) and {other.sequence_length}"
                     stage = f"stage {other.stage!r}, from position {other.start} on"
                     message = f"a batch mixes samples of {lengths} ({stage})"
-                    raise ConfigError(message, hint="start stages of another sequence length where a batch starts")
+                    raise ConfigError(message, hint="begin a stage of another sequence length where a batch begins")
         return first.sequence_length, found.sources, sample_numbers(found.walks, found.windows)
 
 
@@ -473,7 +473,7 @@ class SourceData:
         return documents
 
     def documents_of(self, sizes: Sequence[int]) -> SourceDocuments:
-        """Returns the documents that are read of all pairs; `sizes` has each pair's number of tokens or packs."""
+        """Returns the documents to read from all pairs; `sizes` has the number of tokens or packs of each pair."""
         both = zip(self.source.pairs, sizes, strict=True)
         rows = [(pair.num_documents, size, pair.held_blocks, pair.held_documents) for pair, size in both]
         return make_source_documents(rows, key=self._key, reads_held=self.held)
@@ -542,14 +542,14 @@ class RunTokenizer:
     @property
     def eod(self) -> int:
         if self._locked is None or self._locked.eod is None:
-            what = "run.toml has no `tokenizer`, so" if self._locked is None else f"tokenizer {self._locked.name!r} has"
+            what = "without `tokenizer`, a run has" if self._locked is None else f"tokenizer {self._locked.name!r} has"
             hint = "remove `reset_position_ids`, `reset_attention_mask` and `eod_mask_loss`, or change `tokenizer`"
             raise ConfigError(f"{what} no end-of-document id", hint=hint)
         return self._locked.eod
 
     @property
     def pad(self) -> int:
-        """The padding id. If there is none, raises `NotImplementedError`, and samples find padding by its position."""
+        """The padding id. Without one, raises `NotImplementedError`; samples then recognize padding by its slot."""
         if self._locked is None or self._locked.pad is None:
             raise NotImplementedError
         return self._locked.pad

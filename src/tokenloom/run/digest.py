@@ -1,7 +1,7 @@
 """Digests of a run: one of its order before a position, and one of its identity, which amendments do not change.
 
-The digest of the order does not cover what changes no sample before the position: paths, stage names, `max_passes`, the
-size of a stage beyond the last mixing block read, and data that are not read yet.
+The digest of the order leaves out all that has no effect on samples before the position: paths, names of stages,
+`max_passes`, the size of a stage beyond the last mixing block read, and data that are not read before the position.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tokenloom.run.source_progress import are_packs, mixed_size, planned_size
 def order_digest(lock: RunLock, position: int) -> str:
     """Returns the SHA-256 in hex of all that determines the samples before `position`.
 
-    The cost grows with the sources, pairs and segments that begin before `position`, not with `position`.
+    The cost grows with the number of sources, pairs and segments that begin before `position`, not with `position`.
     """
     check_position(lock, position)
     segments = [segment for segment in lock.segments if segment.start < position]

@@ -1,6 +1,6 @@
 """Documents that training does not read: held-out documents, which form a validation dataset, and denied documents.
 
-Held-out documents of a pair depend on this pair and earlier pairs of its source only, so new pairs never change them.
+The held-out documents of a pair depend only on it and on earlier pairs of its source, so new pairs never change them.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def with_holdout(
 ) -> list[LockedPair]:
     """Returns the pairs with `held_blocks` or `held_documents` set; `held_tokens` stays 0.
 
-    Up to the end of each pair, `share` of the source's blocks or documents is held out, rounded half up. In the
-    source, the pairs in `after` precede the pairs in `pairs`.
+    From the start of the source to the end of each pair, `share` of the blocks or documents is held out, rounded half
+    up. `after` are the pairs that precede `pairs` in the source.
     """
     if share is None:
         return list(pairs)
@@ -56,7 +56,7 @@ def with_holdout(
 
 
 def held_numbers(pair: LockedPair, *, key: Key, number: int) -> NDArray[np.int64]:
-    """Returns the indices of the held-out blocks or documents of pair `number` of a source, sorted, int64[num_held]."""
+    """Returns the sorted indices, int64[num_held], of held-out blocks or documents of pair `number` of a source."""
     held = pair.held_blocks or pair.held_documents
     units = num_blocks(pair) if pair.held_blocks else pair.num_documents
     permutation = Permutation(units, derive(key, Purpose.HOLDOUT, number))
@@ -72,7 +72,7 @@ def held_tokens(pair: LockedPair, lengths: NDArray[np.int32], *, key: Key, numbe
 
 
 def are_held_out(lock: RunLock, source: int, documents: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Returns which documents of a source are held out, bool[num_documents], without opening data."""
+    """Returns whether each of `documents` of a source is held out, bool[num_documents]; opens no data."""
     locked = lock.sources[source]
     key = source_key(lock.seed, locked.name)
     found = np.zeros(len(documents), dtype=np.bool_)
@@ -126,8 +126,8 @@ def check_not_emptied(lock: RunLock) -> None:
         last = next((each for each in reversed(lock.segments) if source in dict(each.weights)), None)
         if held.all() and last is not None and (last.stop or MOST_SAMPLES) > starts[-1]:
             where = f"from position {starts[-1]} on, but stage {last.stage!r} still reads the source"
-            message = f"all documents of source {locked.name!r} are denied {where}"
-            raise ConfigError(message, hint="begin a stage there without the source: `tokenloom run amend`")
+            message = f"all documents of source {locked.name!r} are denied or held out {where}"
+            raise ConfigError(message, hint="use `tokenloom run amend` to begin a stage without this source there")
 
 
 def holdout_lock(lock: RunLock, *, names: Sequence[str], sequence_length: int) -> RunLock:

@@ -1,7 +1,7 @@
 """The exact data and segments of a run, and their file `run.lock`.
 
 New sources are appended to `RunLock.sources`, and new pairs to their source. None is removed, so indices never change.
-Documents are numbered through all pairs of a source. In `run.lock`, paths of local pairs below the folder of the file
+Documents are numbered across all pairs of a source. In `run.lock`, paths of local pairs below the folder of the file
 are relative to that folder, so a run can be moved together with its data.
 """
 
@@ -34,12 +34,12 @@ Integers = Sequence[int] | NDArray[np.integer[Any]]
 VERSION = 1  # version of the `run.lock` format
 MEGATRON_ORDER = 0  # `RunLock.order` of a run in the reference's order, which has no versions
 MOST_SAMPLES = 1 << 60  # maximum number of positions of a run; sums of a few such numbers fit into 64 bits
-BLOCK_DOCUMENTS = 256  # documents per block. Blocks are held out as a whole, and shuffling permutes within blocks.
+BLOCK_DOCUMENTS = 256  # documents per block. Whole blocks are held out; shuffling permutes blocks and their documents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedPair:
-    """A pair as it was when it was locked.
+    """A pair as it was when the run was locked.
 
     Attributes:
         prefix: path prefix; relative to the working directory if local.
@@ -86,7 +86,7 @@ class LockedSource:
         return sum(pair.num_tokens for pair in self.pairs)
 
     def locate(self, documents: Sequence[int] | Int64s) -> tuple[Int64s, Int64s]:
-        """Returns, by document, the index of the pair and the row in the pair, both int64[num_documents]."""
+        """Returns the index of the pair and the row in the pair of each document, both int64[num_documents]."""
         documents = np.asarray(documents, dtype=np.int64)
         bounds = np.cumsum([0, *(pair.num_documents for pair in self.pairs)], dtype=np.int64)
         numbers: Int64s = np.searchsorted(bounds, documents, side="right") - 1
@@ -104,10 +104,10 @@ class LockedSegment:
         mixed_as: number of positions that the mixture was made for, if the segment was cut shorter later; else None.
         sequence_length: tokens per sample.
         weights: (index of the source, weight above 0) in ascending order of sources.
-        stretch_length: length in tokens of the stretches that passes are cut into; None unless a later segment of
-            another sequence length continues the passes.
-        planned: `num_samples` when the segment began; it decides the stretches; None if `num_samples` is unchanged.
-        exhausted: indices of the stage's sources that reached `max_passes` earlier; None if no source has a limit.
+        stretch_length: length in tokens of the stretches that passes are cut into; None if no later segment of another
+            sequence length continues the passes.
+        planned: `num_samples` when the segment began, which decides the stretches; None if unchanged or no stretches.
+        exhausted: indices of the stage's sources that reached `max_passes` before it; None if no source has a limit.
     """
 
     stage: str
@@ -154,7 +154,7 @@ class RunLock:
         segments: segments in ascending order of positions, without gaps.
         denials: denied documents, ascending by `start`.
         consumed: number of positions that training has read; these must not change.
-        amended: first position of the latest amendment; locking keeps earlier segments of stages still in `run.toml`.
+        amended: first position of the latest amendment; locking keeps earlier segments whose stage is in `run.toml`.
         cut_short: name of the source that ends the run early because it reaches `max_passes`; None if there is none.
         settings_sha256, content_sha256: hash of the bytes of `run.toml`; hash of its settings without comments.
     """
@@ -197,7 +197,7 @@ class RunLock:
         return MOST_SAMPLES if self.num_samples is None else self.num_samples
 
     def ratio_of(self, segment: LockedSegment) -> list[tuple[str, int]]:
-        """Returns (source name, weight) of a segment; weights are the smallest integers of the same ratio."""
+        """Returns (source name, weight) per source of a segment; weights are the smallest integers of this ratio."""
         ratio = smallest_weights(weight for _, weight in segment.weights)
         return [(self.sources[source].name, share) for (source, _), share in zip(segment.weights, ratio, strict=True)]
 
@@ -213,7 +213,7 @@ class RunLock:
 
 
 _FIRST_LINE = re.compile(rb'\{"format": "tokenloom run lock", "version": (\d{1,9}), "sha256": "([0-9a-f]{64})",\r?\n')
-_LOCK_AGAIN = "restore it; or remove it and run `tokenloom run lock`, which forgets the consumed positions"
+_LOCK_AGAIN = "restore the lock; or remove it and run `tokenloom run lock`, which forgets the consumed positions"
 
 
 def lock_path(run_path: str) -> str:
@@ -345,7 +345,7 @@ class _RowReader:
 
     def read(self, members: dict[str, Any]) -> Any:
         """Converts a JSON object to its dataclass; returns objects without a dataclass unchanged."""
-        if "prefix" in members and "suffix" not in members:  # with "suffix" it holds fill-in-the-middle tokens
+        if "prefix" in members and "suffix" not in members:  # with "suffix": fill-in-the-middle tokens
             return self._pair(members)
         if "pairs" in members:
             return LockedSource(**{**members, "pairs": tuple(members["pairs"])})

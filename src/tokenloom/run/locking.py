@@ -1,4 +1,4 @@
-"""Locks a run: resolves `run.toml` to exact data and segments without moving consumed positions.
+"""Locks a run: resolves `run.toml` to exact data and segments; consumed positions keep their samples.
 
 A stage is split into segments where a source gains pairs or reaches `max_passes`. Locking again keeps begun segments
 and the sizes of begun mixing blocks. If a shortened stage ends within a begun block, the block's segment is cut there.
@@ -102,7 +102,7 @@ def lock_run(
 
     Args:
         path: path of `run.toml`.
-        consumed: number of positions read by training, which must not change; None takes the number from the old lock.
+        consumed: number of positions read by training, which must not change; None for the number in the old lock.
         at: position of an amendment: earlier positions must not change, consumed or not; None if there is none.
         settings: settings to lock instead of those in `run.toml`.
         reading: how to read data.
@@ -136,7 +136,7 @@ def _locked(
     begin = 0 if at is None else checked_integer("at", at, at_least=known)
     amended = 0 if old is None else max(begin, 0 if consumed == 0 else old.amended)
     kept = 0 if old is None else max(known, amended)
-    read = old if kept else None  # if no position was read, nothing of the old lock must stay
+    read = old if kept else None  # if no position was read or amended, all of the old lock may change
     new, named = _with_data(settings, read, since=kept if at is None else begin, reading=reading)
     resolved = resolve(settings, new.sources, read, kept)
     new = replace(new, segments=resolved.segments, cut_short=resolved.cut_short, consumed=known, amended=amended)
@@ -148,11 +148,11 @@ def _locked(
     if dropped and "denials" not in drop:
         more = f" and {len(dropped) - _MOST_NAMED:,} more" if len(dropped) > _MOST_NAMED else ""
         names = ", ".join(dropped[:_MOST_NAMED]) + more
-        message = f"`{settings.path}` removes denials of the lock, or moves them later: {names}"
-        raise ConfigError(message, hint="restore `[[denied]]`; or drop them with `tokenloom run lock --drop denials`")
+        message = f"`{settings.path}` removes locked denials, or begins them later: {names}"
+        raise ConfigError(message, hint="restore `[[denied]]`, or run `tokenloom run lock --drop denials`")
     if moved is not None and consumed is None and at is None and not known:
         message = f"position {moved.position} may already be consumed: {moved.before} would become {moved.after}"
-        raise ConfigError(message, hint="pass `--consumed-samples N`, which is 0 if training has not begun")
+        raise ConfigError(message, hint="pass `--consumed-samples N`; N is 0 if training has not begun")
     return LockedRun(
         lock=new,
         old=old,
@@ -226,7 +226,7 @@ def _denied(
         by_start: dict[int, dict[int, list[int]]] = {denial.start: {}}
         for source, documents in found.by_source:
             for document, pair in zip(documents, sources[source].locate(documents)[0].tolist(), strict=True):
-                # A record's documents are denied from the start of their pair, so growth changes no past position.
+                # Documents of a record are denied only since their pair was added, so growth changes no past position.
                 since = sources[source].pairs[pair].since if (source, document) in found.of_records else 0
                 by_start.setdefault(max(denial.start, since), {}).setdefault(source, []).append(document)
         for start, by_source in by_start.items():
@@ -290,7 +290,7 @@ def resolve(
 ) -> Resolved:
     consumed = 0 if old is None else consumed
     if old is not None and consumed > old.end:
-        message = f"consumed must be at most {old.end}, the samples of the run, got {consumed}"
+        message = f"consumed must be at most {old.end}, the length of the run, got {consumed}"
         raise ConfigError(message, hint="check that this is the lock of the run that was trained")
     resolving = _Resolving(settings, sources, old, consumed)
     if settings.order == "megatron":
@@ -376,7 +376,7 @@ class _Resolving:
         return True
 
     def weights_and_size(self, stage: StageSettings) -> tuple[Weights, int | None]:
-        """Returns a stage's weights and number of samples (None if endless), both computed from `passes` if given."""
+        """Returns a stage's weights and number of samples (None if endless); both follow from `passes` if given."""
         if stage.passes is None:
             assert stage.weights is not None
             whole = whole_weights((self._numbers[name], share) for name, share in stage.weights)
@@ -477,7 +477,7 @@ def _ended(read: LockedSegment, stop: int | None, block: int, consumed: int) -> 
 
 
 def _stretch_lengths(settings: RunSettings) -> dict[str, int | None]:
-    """Returns, by stage, the longest sequence length at which the stage's passes are read; None if there is only one.
+    """Returns, by stage name, the longest sequence length at which its passes are read; None if there is only one.
 
     Passes continue in a later stage if its sequence length divides, or is a multiple of, the longest length so far.
     """

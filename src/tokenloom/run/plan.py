@@ -1,4 +1,4 @@
-"""Computes, from the lock alone, what a run reads: samples, tokens and passes per segment and source, and what is left.
+"""Computes, from the lock alone, the samples, tokens and passes that a run reads or leaves, per segment and source.
 
 All numbers are exact, except `pass_ends`: these are positions before mixing, and mixing can move the last window of a
 pass within its mixing block. Sizes of endless segments are None.
@@ -39,7 +39,7 @@ class PlannedWalks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedReading:
-    """What a segment reads of one source. Attributes that depend on the segment's end are None if it is endless.
+    """What a segment reads of one source. Attributes that depend on its end are None if the segment is endless.
 
     Attributes:
         weight, weights: weight of the source, and the sum of the weights of all sources.
@@ -86,7 +86,7 @@ class PlannedSource:
     """What becomes of a source's tokens: `offered_tokens` is the sum of seen, unseen and uncovered tokens.
 
     Attributes:
-        offered_tokens: tokens of all walks that begin; if windows are packs, slots of the packs.
+        offered_tokens: tokens of all walks that begin; if samples are packs, slots of the packs.
         seen_tokens: tokens in samples that are read.
         unseen_tokens: tokens in unread samples of begun passes when the sequence length changes or the run ends.
         unseen_samples: numbers of these samples: one number for each series of segments with one sequence length.
@@ -251,7 +251,7 @@ class _Planning:
         )
 
     def _begun(self, entered: Entered, counts: Int64s, special: set[tuple[int, int]]) -> list[list[PlannedWalks]]:
-        """Returns, for each source of a segment, the walks that begin there: regular ones and ones over new pairs."""
+        """Returns, for each source of a segment, the walks that begin there: regular walks and walks over new pairs."""
         begun: list[list[PlannedWalks]] = [[] for _ in entered.sources]
         leaves = {source: leaf for leaf, source in enumerate(entered.sources.tolist())}
         walks = [(leaves[source], self._progress.special[source, walk], 1) for source, walk in sorted(special)]
@@ -354,7 +354,7 @@ class RunHistory:
         return f"RunHistory({len(self.positions)} points, positions {positions}, {len(self.sources)} sources)"
 
 
-ReadBefore = Callable[[Int64s], tuple[Int64s, Float64s]]  # returns samples and passes before positions
+ReadBefore = Callable[[Int64s], tuple[Int64s, Float64s]]  # returns samples and passes read before each position
 
 
 def history_of(lock: RunLock, read_before: ReadBefore, positions: Integers | None, *, until: int | None) -> RunHistory:
@@ -387,7 +387,7 @@ def computed_history(timeline: Timeline, points: Int64s) -> tuple[Int64s, Float6
         first, end = np.searchsorted(points, [segment.start, stop], side="right").tolist()
         for point, position in enumerate([*points[first:end].tolist(), stop], first):
             counts = num_taken(mixed, lock.mixing_block, position - segment.start)
-            rows = slice(point, point + 1 if point < end else None)  # the end counts for all later points
+            rows = slice(point, point + 1 if point < end else None)  # the counts at the end apply to all later points
             regular = entered.offsets + counts - entered.early_counts
             samples[rows, entered.sources] += counts
             passes[rows, entered.sources] = entered.passes + regular / entered.num_windows
@@ -409,7 +409,7 @@ def _checked(lock: RunLock, positions: Integers) -> Int64s:
     points = np.asarray(positions)
     is_whole = points.ndim == 1 and (points.dtype.kind in "iu" or not len(points))
     if not is_whole or (np.diff(points, prepend=-1) <= 0).any():
-        raise ConfigError(f"positions must be integers of at least 0 in ascending order, got {positions!r:.80}")
+        raise ConfigError(f"positions must be integers of at least 0, ascending without repeats, got {positions!r:.80}")
     points = points.astype(np.int64)
     check_position(lock, int(points.max(initial=0)))
     return points

@@ -136,7 +136,7 @@ class ReferenceOrder:
         return trace_stored(self._dataset, positions, firsts, pair_rows=self._pair_rows, lock=self.lock)
 
     def positions_reading(self, source: int, documents: Integers, *, start: int, stop: int | None) -> Int64s:
-        """Returns all positions in [start, stop) that read `documents`, maybe some that do not; 5 ns per index row."""
+        """Returns all positions in [start, stop) that read `documents`, and perhaps others; 5 ns per index row."""
         wanted = checked_documents(self.lock.sources[source], documents)
         first, last = checked_range(len(self._dataset), start, stop)
         pairs, rows = self._pair_rows.locate(np.full(len(wanted), source, dtype=np.int32), wanted)
@@ -188,7 +188,7 @@ _ROWS_AT_ONCE = 1 << 22  # index rows read at a time
 
 
 def _samples_of(dataset: MegatronDataset, rows: Int64s) -> NDArray[np.bool_]:
-    """Returns which samples of a dataset read any of `rows` of its pair, bool[num_samples]; all True if unknown."""
+    """Returns whether each sample of a dataset reads any of `rows` of its pair, bool[num_samples]; True if unknown."""
     count = len(dataset)
     order = dataset.order if isinstance(dataset, GPTDataset) else None
     arrays = order.arrays if isinstance(order, ArrayOrder) else {}

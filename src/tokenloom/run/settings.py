@@ -134,14 +134,14 @@ class RunSettings:
         order: version of the order, or "megatron".
         seed: seed of all shuffling, in [0, 2**63).
         tokenizer: tokenizer name or path as written in the file; `located_tokenizer` resolves it.
-        documents: "shuffled" shuffles documents in each pass; "file" keeps the file's order.
+        documents: "shuffled" shuffles documents in each pass; "file" keeps the order of the data files.
         windows: how documents are cut into samples: "concat" or "best_fit".
         mixing_block: number of positions that are permuted together; 1 for an even mix.
         dataset: kind of samples: gpt, fim, sft or varlen.
         samples: settings of the dataset class; see `sample_settings`.
         sources: sources in the order of the file.
         stages: stages in the order of the file.
-        denied: documents that are not read from some position on.
+        denied: documents that are padding from some position on.
         path, sha256: path of the file and hash of its bytes; ignored by `==`.
     """
 
@@ -222,14 +222,14 @@ def name_of(value: Any) -> str:
 
 
 def parse_name(text: str, sources: Collection[str]) -> DocumentName:
-    """Parses a document name, `web:12345` or `crawl/0007.jsonl:88`. Does not check that the document exists."""
+    """Parses a document name such as `web:12345` or `crawl/0007.jsonl:88`. Does not check that the document exists."""
     name, separator, number = text.strip().rpartition(":")
     if not separator or not name or not _NUMBER.fullmatch(number):
         message = f"document name must be like `web:12345` or `crawl/0007.jsonl:88`, got {quoted(text)}"
-        raise ConfigError(message, hint="write SOURCE:DOCUMENT, counted from 0, or INPUT_FILE:RECORD, from 1")
+        raise ConfigError(message, hint="write `SOURCE:DOCUMENT`, counted from 0, or `INPUT_FILE:RECORD`, from 1")
     if name not in sources and not _like_file(name):
         message = f"{quoted(text)}: the run has no source {quoted(name)}"
-        hint = did_you_mean(name, sources) or f"write an input file as `./{name}:{number}`"
+        hint = did_you_mean(name, sources) or f"for an input file, write `./{name}:{number}`"
         raise ConfigError(message, hint=hint)
     return name, int(number)
 
@@ -247,7 +247,7 @@ def _like_file(name: str) -> bool:
 def _order(value: Any) -> Any:
     if value != "megatron" and (type(value) is not int or value != NEWEST_ORDER):
         is_newer = type(value) is int and value > NEWEST_ORDER
-        hint = "upgrade tokenloom: a newer version wrote it" if is_newer else f"write `order = {NEWEST_ORDER}`"
+        hint = "upgrade tokenloom: a newer version wrote this file" if is_newer else f"write `order = {NEWEST_ORDER}`"
         refuse(f'{NEWEST_ORDER} or "megatron"', value, hint=hint)
     return value
 
@@ -304,7 +304,7 @@ _HINTS = (
 )
 NOT_HERE = {name: hint for hint, *names in _HINTS for name in names}  # settings that [samples] does not accept
 
-# The length of a sample of conversations is a multiple of these.
+# These settings decide which lengths a sample of conversations may have.
 _PARALLEL = ("data_parallel_size", "sequence_parallel_size", "hybrid_context_parallel", "context_parallel_size")
 
 TOP_KEYS: Mapping[str, Convert[Any] | None] = {
@@ -390,7 +390,7 @@ def parse_run(text: str, *, path: str) -> RunSettings:
         _check_megatron(settings, top, sources, stages)
     for name in settings.samples.get("loss_weights", {}):
         if name not in sources.values:
-            message = f"`loss_weights` names {name!r}, which is not in [sources]"
+            message = f"`loss_weights` has {name!r}, which is not in [sources]"
             top.refuse("samples", message, hint=did_you_mean(name, sources.values))
     return settings
 
@@ -427,7 +427,7 @@ def _stage(table: Table, name: str, length: int | None, sources: Collection[str]
         if len(both := [key for key in keys if key in table.values]) > 1:
             table.refuse(both[1], f"cannot be combined with `{both[0]}`", hint=f"write one of {format_options(keys)}")
     if given.get("tokens", given["sequence_length"]) < given["sequence_length"]:
-        table.refuse("tokens", f"must be at least one sample, {given['sequence_length']}, got {given['tokens']}")
+        table.refuse("tokens", f"must be at least {given['sequence_length']}, the sample length, got {given['tokens']}")
     key = "passes" if "passes" in table.values else "weights"
     example = f"write `{key} = {{ {', '.join(f'{as_key(name)} = 1' for name in list(sources)[:2])} }}`"
     if key not in table.values:
@@ -457,7 +457,7 @@ def _check_megatron(settings: RunSettings, top: Table, sources: Table, stages: S
     if settings.seed >= 1 << 32:
         top.refuse("seed", f"must be in [0, 2**32) {_OURS}, got {settings.seed}")
     if len(stages) > 1:
-        stages[1].refuse(None, f"only one stage is allowed {_OURS}", hint="remove it, or write `order = 1`")
+        stages[1].refuse(None, f"only one stage is allowed {_OURS}", hint="remove this one, or write `order = 1`")
     if settings.stages[0].is_endless:
         stages[0].refuse(None, f"must not be endless {_OURS}", hint="write `tokens` or `samples`")
 
@@ -467,7 +467,7 @@ _ANY_TOKENIZER = SimpleNamespace(vocab_size=None, tokenize=str, detokenize=str) 
 
 
 def sample_settings(table: Table, dataset: str, windows: str) -> dict[str, Any]:
-    """Validates [samples] with the dataset class; returns `DEFAULTS`, overridden by values except class defaults."""
+    """Validates [samples] with the dataset class; returns `DEFAULTS` and given values, without other class defaults."""
     no_effect = f'remove it: it has no effect with `dataset = "{dataset}"`'
     elsewhere = NOT_HERE | dict.fromkeys(() if dataset in CONVERSATIONS else _PARALLEL, no_effect)
     usual = {
@@ -488,7 +488,7 @@ def sample_settings(table: Table, dataset: str, windows: str) -> dict[str, Any]:
 
 
 def class_of(dataset: str) -> Any:
-    if dataset in CONVERSATIONS:  # imported here since starts of other runs need not load it
+    if dataset in CONVERSATIONS:  # imported here, because other runs need not load it
         from tokenloom.datasets.conversations import SFTDataset, VarlenDataset
 
         return {"sft": SFTDataset, "varlen": VarlenDataset}[dataset]
@@ -523,7 +523,7 @@ def _plain(value: Any) -> Any:
 
 
 def read_locked(path: str) -> RunLock | None:
-    """Returns the lock (None if missing); checks that the lock matches `run.toml`; retries while others write."""
+    """Returns the lock (None if missing); checks that the lock matches `run.toml`; retries while others write it."""
     key = lock_path(path)
     while True:
         before = _identity_at(key)

@@ -1,10 +1,10 @@
-"""The progress of each source: which windows it gave before a segment, and therefore which it gives in the segment.
+"""The progress of each source: the windows that it gave before a segment, hence those that it gives in the segment.
 
-A *walk* reads the windows of some pairs of a source once, in shuffled order; a *regular* walk reads all its pairs.
+A *walk* reads the windows of some pairs of a source once, in shuffled order; a *regular* walk reads all pairs.
 *Take* n of a source is the n-th window that the source gives in a segment. A *leaf* is a source's index in a segment.
 
-Segments are entered and left in order. If a segment is cut within a mixing block, each source gives its unread windows
-of that block first in later segments. So no window is lost or repeated, and nothing before the cut changes.
+Segments are entered and left in order. If a segment is cut within a mixing block, each source begins later segments
+with its unread windows of that block. So no window is lost or repeated, and nothing before the cut changes.
 
 A *phase* is a series of segments of one sequence length. If the lock knows in advance that another length follows,
 passes continue there: they are cut into stretches of the longest length (`PassPart`), each segment reads as many
@@ -281,7 +281,7 @@ class Progress:
         self._walks, self._offsets, self._num_windows, self._num_pairs, self._passes = np.zeros((5, count), np.int64)
         self._early: dict[int, TakeMap] = {}
         self._rests: dict[int, Walk] = {}  # by source, the rest of its pass after the early takes, as an unread walk
-        self._planned: dict[int, int] = {}  # by source, the regular walk that the planned end of the segment interrupts
+        self._planned: dict[int, int] = {}  # by source, index of the regular walk that the planned end interrupts
 
     def mixed(self, segment: LockedSegment) -> MixedStage:
         weights = [weight for _, weight in segment.weights]
@@ -446,7 +446,7 @@ class Progress:
         return np.array(tokens, dtype=np.int64) - self.sizes.extra
 
     def _set_aside(self, source: int) -> TakeMap:
-        """Turns the rest of a source's pass into early takes and returns them; the next regular walk begins a pass."""
+        """Turns the rest of a source's pass into early takes; returns them. The next regular walk begins a new pass."""
         left = self._early.pop(source, _NOTHING)
         if (rest := self._rests.pop(source, None)) is not None:
             left += TakeMap.of((rest.number, 0, rest.num_windows))

@@ -55,7 +55,7 @@ def lock_sources(
     """Locks all sources of a run and returns them in the order of their indices.
 
     Sources and pairs of the old lock keep their indices and their held-out documents. A source that is no longer in the
-    settings stays in the lock, but is not read. New pairs are appended as found and are read from position `at` on.
+    settings stays in the lock, but is not read. New pairs are appended as found, and read from position `at` on.
     """
     sources = {source.name: source for source in ([] if old is None else old.sources)}
     prefixes = {each.name: find_pairs(each, settings.folder) for each in settings.sources}
@@ -122,7 +122,7 @@ def lock_pair(
     locked = facts_of(pair)
     try:
         manifest = manifest_of(pair)
-    except AccessDeniedError:  # stores report a missing object so if the user may not list objects
+    except AccessDeniedError:  # stores report a missing object in this way if the user may not list objects
         manifest = None
     if manifest is None:
         return locked
@@ -185,7 +185,7 @@ def _lock_source(
     kept, new = _match_pairs(settings.name, found, () if old is None else old.pairs)
     if new and kept and kept[-1].since > at:
         since, prefix = kept[-1].since, new[0].prefix
-        message = f"source {settings.name!r}: position of `{prefix}` must be at least {since}, got {at}"
+        message = f"source {settings.name!r}: first position of `{prefix}` must be at least {since}, got {at}"
         raise ConfigError(message, hint=f"add it at position {since} or later, with `tokenloom run amend --grow`")
     by_blocks = any(pair.held_blocks for pair in kept)
     if settings.holdout is not None and not kept:
@@ -255,7 +255,7 @@ def _match_pairs(
             alike = [place for place in named if difference(locked, left[place]) is None]
             if len(alike) != 1:
                 message = f"source {source!r}: `{locked.prefix}` is in the lock but not in `data`"
-                raise ConfigError(message, hint="keep it in `data`; to stop reading the source, give it no weight")
+                raise ConfigError(message, hint="keep the pair in `data`; to stop reading a source, remove its weight")
             pair = left.pop(alike[0])
         kept.append(replace(locked, prefix=pair.prefix))
     return kept, list(left.values())
@@ -268,7 +268,7 @@ def _check_holdout(settings: SourceSettings, kept: Sequence[LockedPair], *, by_b
         held, share = locked.held_blocks or locked.held_documents, pair.held_blocks or pair.held_documents
         if held != share:
             where = f"source {settings.name!r}: {'blocks' if by_blocks else 'documents'} held out of `{locked.prefix}`"
-            raise ConfigError(f"{where} must stay {held}, got {share}", hint="restore the locked `holdout`")
+            raise ConfigError(f"{where} must stay {held}, got {share}", hint="restore the `holdout` that was locked")
 
 
 NUM_THREADS = 16  # threads that open pairs in parallel: remote pairs cost a few round trips each

@@ -1,8 +1,8 @@
 """Maps positions of a run to windows, and windows to positions, computed from the lock.
 
 A position lies in a segment. The segment's mixture (`kernels.MixedStage`) gives the source, and the take: the number of
-windows that the source gave before in this segment. `source_progress.py` turns the take into a window.
-Nothing is stored per sample or pass. A segment needs about 60 bytes per source once it is used.
+windows that the source gives earlier in this segment. `source_progress.py` turns the take into a window.
+Nothing is stored per sample or pass. A segment needs about 60 bytes of memory per source once it is used.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class EnteredSegment:
 
 
 class Timeline:
-    """The order of a run as a function from positions to windows, with its inverse. Thread-safe; pickles the lock."""
+    """The order of a run as a function from positions to windows, with its inverse. Thread-safe; pickled as a lock."""
 
     def __init__(self, lock: RunLock) -> None:
         self.lock = lock
@@ -104,11 +104,11 @@ class Timeline:
             if segment.entered.walks[leaf] <= walk:
                 regular = segment.entered.regular_walk(leaf, walk)
         if (found := self._progress.special.get((source, walk), regular)) is None or not 0 <= walk < MOST_WALKS:
-            raise IndexError(f"walk {walk} out of range: the run does not reach it in source {source}")
+            raise IndexError(f"walk {walk} out of range: the run does not reach it in the source with index {source}")
         return found
 
     def special_walks(self, source: int) -> list[int]:
-        """Returns the numbers of a source's walks over new pairs or over part of a pass, in segments entered so far."""
+        """Returns the indices of a source's walks over new pairs or over part of a pass, in segments entered so far."""
         return [walk for number, walk in self._progress.special if number == source]
 
     def _readings(self, source: int) -> Iterator[tuple[EnteredSegment, int]]:

@@ -415,7 +415,7 @@ def test_what_is_no_name(text):
 def test_a_typing_error():
     with pytest.raises(ConfigError, match=r"(?s)'wbe:1': the run has no source 'wbe'.*did you mean `web`"):
         parse_name("wbe:1", ["web"])
-    with pytest.raises(ConfigError, match=r"(?s)'lines:1'.*write an input file as `./lines:1`"):
+    with pytest.raises(ConfigError, match=r"(?s)'lines:1'.*for an input file, write `./lines:1`"):
         parse_name("lines:1", ["web"])
 
 

@@ -1,7 +1,7 @@
-"""The ledger of a run: what became of its tokens before a position, and what filled its samples. Counts must balance.
+"""The ledger of a run: what became of its tokens up to a position, and what filled its samples. Counts must balance.
 
 Numbers of passes, walks and remaining tokens come from the plan of the run, as if it ended at the position. The use of
-slots is computed; if the loss mask depends on token ids, it is counted by reading the data.
+slots is computed; if the loss mask depends on token ids, data are read to count the slots.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class LedgerRow:
         dropped_tail: tokens after the last whole window of a pass, or lost by a change of sequence length; negative if
             shorter samples read tokens that longer samples had dropped.
         dropped_empty, dropped_long, dropped_untrainable: conversations that are in no sample; see `ChatLedger`.
-        handed_on: tokens left for later stages.
+        handed_on: remaining tokens of passes that later stages continue.
         given_up: remaining tokens of passes that end early because another sequence length follows.
         not_reached: remaining tokens of unfinished passes at the end of the ledger.
         balance: tokens and slots that are not accounted for; 0 unless a count is wrong.

@@ -93,7 +93,7 @@ class SourceOrigins:
             record: record number, counted from 1.
 
         Raises:
-            ConfigError: no file or several files match `path`; the file has fewer records; or no pair has origins.
+            ConfigError: no file or several files match `path`; `record` is not in the file; or no pair has origins.
             DatasetFormatError, DatasetNotFoundError, StorageError: see `locate`.
         """
         if not self._by_path:
@@ -155,7 +155,7 @@ class SourceOrigins:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedDocuments:
-    """Documents by source, ascending; `of_records`: (source, document) if named by record. Others: see `LockedRun`."""
+    """Documents by source, ascending; `of_records`: (source, document) named by record. Others: see `LockedRun`."""
 
     by_source: tuple[tuple[int, tuple[int, ...]], ...]
     of_records: frozenset[tuple[int, int]]

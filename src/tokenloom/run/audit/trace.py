@@ -133,7 +133,7 @@ class SpanTable:
         return self.pair_rows.locate(self.sources, self.documents)
 
     def columns(self) -> dict[str, tuple[NDArray[Any], NDArray[np.bool_] | None]]:
-        """Returns {column name: (values[num_spans], mask: bool[num_spans], True if unknown; None if all are known)}."""
+        """Returns {name: (values[num_spans], mask)}; mask: bool[num_spans], True if unknown; None if all are known."""
         pairs, rows = self.pairs()
         unknown = np.full(len(self), -1, dtype=np.int64)
 
@@ -350,7 +350,7 @@ _MOST_AT_ONCE = 1 << 18  # maximum number of documents times walks searched at a
 def find_spans(
     dataset: RunDataset, source: int, documents: Integers, *, start: int = 0, stop: int | None = None
 ) -> SpanTable:
-    """Returns the spans of documents of a source at positions [start, stop), by arithmetic.
+    """Computes the spans of `documents` of a source at positions [start, stop).
 
     For conversations use `positions_reading` and `trace_dataset` instead. Held-out and empty documents have no spans.
     `denied` is True for spans of denied documents at positions from the denial on.
@@ -370,7 +370,7 @@ def find_spans(
 def positions_reading(
     dataset: RunDataset, source: int, documents: Integers, *, start: int = 0, stop: int | None = None
 ) -> Int64s:
-    """Returns the positions in [start, stop) that read documents of a source, in ascending order."""
+    """Returns, in ascending order, the positions in [start, stop) that read `documents` of a source."""
     return _positions(_occurrences(dataset, source, documents, start, stop))
 
 
@@ -404,7 +404,7 @@ def _occurrences(
 
 
 def _walks_read(timeline: Timeline, source: int, start: int, stop: int) -> dict[Walk, list[Int64s]]:
-    """Returns the numbers of walks read in mixing blocks of [start, stop), by `Walk` with number and pass set to 0."""
+    """Returns the numbers of the walks read in mixing blocks of [start, stop), by `Walk` with number and pass 0."""
     found: dict[Walk, list[Int64s]] = {}
 
     def add(walk: Walk, numbers: Int64s) -> None:
@@ -443,7 +443,7 @@ def checked_documents(source: LockedSource, documents: Integers) -> Int64s:
     wanted = np.unique(np.asarray(documents, dtype=np.int64))
     count = source.num_documents
     if len(wanted) and not 0 <= (wrong := int(wanted[0] if wanted[0] < 0 else wanted[-1])) < count:
-        raise ConfigError(f"document `{source.name}:{wrong}` out of range: the source has {count} documents, from 0")
+        raise ConfigError(f"document `{source.name}:{wrong}` out of range: the source has {count}, numbered from 0")
     return wanted
 
 
