@@ -142,7 +142,7 @@ def test_a_child_of_a_fork_that_used_a_store_says_so_at_once(bucket):
     message, hint = lines[:2]
     assert re.fullmatch(
         rf"cannot use `s3://{bucket.name}` in process \d+, a fork of process \d+: "
-        "the threads of its client do not survive a fork",
+        "the threads of the client do not survive a fork",
         message,
     )
     assert hint == ('hint: start workers with `multiprocessing_context="forkserver"` or `"spawn"`')

@@ -539,7 +539,7 @@ def test_one_that_others_may_write_into_or_a_link_is_refused(tmp_path, mode):
     with pytest.raises(StorageError) as caught:
         own_folder(f"{tmp_path}/own", hint="another")
     user, found = os.geteuid(), stat.filemode(stat.S_IFDIR | mode)
-    expected = f"`{tmp_path}/own`: must be writable only by user {user}, got {found} of user {user}"
+    expected = f"`{tmp_path}/own`: must be a folder writable only by user {user}, got {found} of user {user}"
     assert (caught.value.message, caught.value.hint) == (expected, f"another, or run `chmod 700 {tmp_path}/own`")
     (tmp_path / "link").symlink_to(tmp_path)
     with pytest.raises(StorageError, match="lrwxrwxrwx of user"):

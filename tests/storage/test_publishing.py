@@ -438,6 +438,6 @@ def test_a_missing_folder_and_a_folder_in_the_way_are_named_and_nothing_is_left(
 def test_a_full_disk_has_a_hint(code):
     with pytest.raises(StorageError) as caught, storage_errors("write", "x.bin"):
         raise OSError(code, os.strerror(code))
-    expected = f"cannot write `x.bin`: {os.strerror(code)}\nhint: free space on the disk, or write to another one"
+    expected = f"cannot write `x.bin`: {os.strerror(code)}\nhint: delete files on the disk, or write to another disk"
     assert str(caught.value) == expected
     assert isinstance(caught.value.__cause__, OSError)

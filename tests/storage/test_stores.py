@@ -52,7 +52,7 @@ def nothing_set(monkeypatch):
 
 
 def test_what_the_library_refuses_is_a_setting_that_is_wrong(nothing_set):
-    with pytest.raises(ConfigError, match=r"connect to `az://box` with these settings: .*Account must be specified"):
+    with pytest.raises(ConfigError, match=r"connect to `az://box` with .* environment: .*Account must be specified"):
         make_client(parse_address("az://box/key"), ObjectStorageSettings())
 
 

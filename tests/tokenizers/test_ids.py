@@ -369,7 +369,7 @@ def test_description_beside_the_file(tmp_path: Path):
     [
         ("{", "`.*ranks.json` is not a description of a rank file: Expecting"),
         ("[]", "is not a description of a rank file: .*\\nhint: write a JSON object with `pattern` and"),
-        ("{}", "expected `pattern`, found none"),
+        ("{}", "expected `pattern`, found no such member"),
         ('{"pattern": "x", "specials": {}}', "unknown key 'specials'"),
         ('{"pattern": 3}', "`pattern`.* found 3"),
     ],

@@ -19,7 +19,7 @@ STORES: dict[str, str] = {
     "msc": "tokenloom.storage.stores:MultiStorageClient",
     "hf": "tokenloom.storage.stores:HubClient",
 }
-"""The client of each scheme as `MODULE:CLASS`; the class takes an `ObjectAddress` and the settings."""
+"""The client class of each scheme, as `MODULE:CLASS`; called with an `ObjectAddress` and `ObjectStorageSettings`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def parse_address(path: str, *, is_folder: bool = False) -> ObjectAddress:
 
 
 def canonical_path(path: str) -> str:
-    """Returns a path for comparisons: an address without its query, or an absolute local path."""
+    """Returns the form of a path that can be compared: an address without its query, or an absolute local path."""
     return admit(path) if is_remote(path) else os.path.abspath(path)
 
 
@@ -89,12 +89,12 @@ def short_hash(*parts: object) -> str:
 
 
 def relative_name(path: str, *, owner: str) -> str:
-    """Returns the name that the file `owner` records for `path`, relative if `path` is below the folder of `owner`."""
+    """Returns the name of `path` to write into the file `owner`; relative if `path` is below the folder of `owner`."""
     if is_remote(owner):
         folder = owner.rpartition("/")[0] + "/"
         if not is_remote(path):
             message = f"`{owner}` is in object storage and cannot refer to the local pair `{path}`"
-            raise ConfigError(message, hint="upload the pairs first, or write the output beside them")
+            raise ConfigError(message, hint="upload the pairs first, or write the output to a local folder")
         return path.removeprefix(folder)
     if is_remote(path):
         return path
@@ -103,7 +103,7 @@ def relative_name(path: str, *, owner: str) -> str:
 
 
 def path_of_name(name: str, *, owner: str) -> str:
-    """Returns the path for a name in the file `owner`; `ValueError` if a remote `owner` refers to a local file."""
+    """Converts a name in the file `owner` to a path; `ValueError` if a remote `owner` refers to a local file."""
     if is_remote(name):
         return admit(name)
     if is_remote(owner):
@@ -117,16 +117,13 @@ _process: int | None = None  # the process that made the first client; its forks
 
 
 class ObjectClient(Protocol):
-    """A client for the objects of one bucket. Thread-safe, but not usable after a fork.
-
-    Methods do not retry. They raise `StorageError`s.
-    """
+    """A client for one bucket. Thread-safe; not usable in a fork. Methods raise `StorageError`s, and do not retry."""
 
     def version(self, address: ObjectAddress) -> ObjectVersion:
         """Returns the current version of an object."""
 
     def read(self, address: ObjectAddress, start: int, stop: int, version: ObjectVersion) -> Any:
-        """Returns bytes [start, stop) as a buffer; `ReplacedObjectError` if the object has another version."""
+        """Returns bytes [start, stop) as a buffer; `ReplacedObjectError` if the version is not `version`."""
 
     def upload(self, address: ObjectAddress, path: str) -> None:
         """Uploads the local file `path` atomically as the object `address`."""
@@ -138,17 +135,17 @@ class ObjectClient(Protocol):
         """Returns the keys of the objects directly in the folder `address`."""
 
     def objects(self, address: ObjectAddress) -> dict[str, ObjectVersion]:
-        """Returns the versions of all objects at any depth below the folder `address`, by key."""
+        """Returns {key: version} of all objects below the folder `address`, at any depth."""
 
 
 def make_client(address: ObjectAddress, settings: ObjectStorageSettings) -> ObjectClient:
     """Makes a client for the bucket of an address; `StorageError` in a fork of a process that had made a client."""
     global _process
     if _process is not None and _process != os.getpid():
-        # The libraries run threads, which do not exist in a fork: calls there would never return.
+        # The libraries run threads, which do not exist in a fork: calls in a fork would never return.
         where = f"cannot use `{address.root}` in process {os.getpid()}, a fork of process {_process}"
         hint = 'start workers with `multiprocessing_context="forkserver"` or `"spawn"`'
-        raise StorageError(f"{where}: the threads of its client do not survive a fork", hint=hint)
+        raise StorageError(f"{where}: the threads of the client do not survive a fork", hint=hint)
     _process = os.getpid()
     client: ObjectClient = pkgutil.resolve_name(STORES[address.scheme])(address, settings)
     return client

@@ -20,10 +20,10 @@ _LOGGER = logging.getLogger(__name__)
 _BUFFER_BYTES = 1 << 20
 
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EACCES, errno.EPERM, errno.EISDIR)
-"""Errors of filesystems that cannot sync folders, and of folders that we may write but not open."""
+"""Error codes if a filesystem cannot sync folders, or if we may write into a folder but not open it."""
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
-"""Errors of filesystems without locks, such as Lustre without `-o flock`."""
+"""Error codes of filesystems without locks, such as Lustre mounted without `-o flock`."""
 
 
 @contextmanager
@@ -31,20 +31,20 @@ def storage_errors(action: str, path: str) -> Iterator[None]:
     """Converts an `OSError` in the `with` block to a `StorageError` that names the action and the path."""
     try:
         yield
-    except TokenloomError:  # which may be an `OSError`, too
+    except TokenloomError:  # some are `OSError`s, too
         raise
     except OSError as error:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        hint = "free space on the disk, or write to another one" if is_full else None
+        hint = "delete files on the disk, or write to another disk" if is_full else None
         raise StorageError(f"cannot {action} `{path}`: {error.strerror or error}", hint=hint) from error
 
 
 class PendingFile:
     """A file that is written under a hidden name in its final folder; `publish` renames it atomically.
 
-    An exception, `discard` or garbage collection before `publish` removes the file; only a `kill -9` leaves a hidden
-    `.NAME.PROCESS-….tmp` file. Of two writers of one path, the last to publish wins. A published file survives a loss
-    of power, except with `durable=False`, which omits the slow `fsync` for files that readers check and can rebuild.
+    Before `publish`, an exception in the `with` block, `discard` or garbage collection removes the hidden file. Only
+    `kill -9` leaves it, as `.NAME.PROCESS-….tmp`. Of two writers of one path, the last to publish wins. A published
+    file survives a loss of power, except with `durable=False`: no slow `fsync`, for files that can be rebuilt.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
@@ -147,7 +147,7 @@ def publish_bytes(path: str, data: bytes, *, durable: bool = False) -> None:
 
 
 def remove_pending(prefixes: Iterable[str], *, process: int | str) -> None:
-    """Removes hidden files of a dead process for paths that start with `prefixes`; skips folders with a journal."""
+    """Removes a dead process's hidden files for paths that start with `prefixes`; skips folders with a journal."""
     split = map(os.path.split, prefixes)
     starts = tuple(os.path.join(folder or ".", f".{name}") for folder, name in split)
     for folder in {os.path.dirname(start) for start in starts}:
@@ -174,7 +174,7 @@ def sync_folder(folder: str) -> None:
 
 
 def remove_leftover(path: str) -> None:
-    """Removes a file if it exists; logs a failure."""
+    """Removes a file if it exists; a failure is only logged."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -189,7 +189,7 @@ def hidden_path(path: str, suffix: str) -> str:
 
 
 _OPEN: set[int] = set()
-"""Descriptors that hold or wait for locks. A forked child closes its copies, as they would keep the locks."""
+"""Descriptors that hold or wait for locks. A forked child closes its copies, which would otherwise keep the locks."""
 
 
 def _close_copies() -> None:
@@ -203,7 +203,7 @@ os.register_at_fork(after_in_child=_close_copies)
 
 
 def lock(descriptor: int, operation: int) -> bool:
-    """Locks or unlocks an open file by `flock`; returns False on a filesystem without locks."""
+    """Calls `flock` to lock or unlock an open file; returns False on a filesystem without locks."""
     try:
         fcntl.flock(descriptor, operation)
     except OSError as error:
@@ -214,7 +214,7 @@ def lock(descriptor: int, operation: int) -> bool:
 
 
 def open_for_lock(path: str, flags: int) -> int:
-    """Opens a file to lock, without following links; close the descriptor with `close_lock`."""
+    """Opens a lock file, but follows no link; close the descriptor with `close_lock`."""
     descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     _OPEN.add(descriptor)
     return descriptor

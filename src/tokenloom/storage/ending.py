@@ -26,7 +26,7 @@ def submit(executor: Executor, function: Callable[[], T]) -> Future[T]:
     """Calls `executor.submit(function)`; `StorageError` if the interpreter is ending."""
 
     def work() -> T:
-        _THREAD.is_worker = True  # the executor registers a thread only after its start
+        _THREAD.is_worker = True  # the executor registers a thread only after the thread has started
         return function()
 
     try:
@@ -57,7 +57,7 @@ def run_in_thread(call: Callable[[], T]) -> Future[T]:
 
 @contextmanager
 def daemons_stopped() -> Iterator[None]:
-    """If the `with` block fails as the interpreter ends, blocks a daemon thread forever. Use without holding a lock."""
+    """Blocks a daemon thread forever if the `with` block fails while the interpreter ends. Hold no lock meanwhile."""
     try:
         yield
     except (StorageError, CancelledError):
@@ -69,5 +69,5 @@ def daemons_stopped() -> Iterator[None]:
 
 
 with suppress(RuntimeError):  # raised if the interpreter is already ending
-    # Runs before executors wait for their threads, as the last registered call runs first; `atexit` runs after them.
+    # Runs before executors wait for their threads, as calls run in reverse order; `atexit` calls run even later.
     threading._register_atexit(ENDING.set)  # type: ignore[attr-defined]

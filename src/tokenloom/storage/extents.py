@@ -28,12 +28,12 @@ from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.storage.versions import FileVersion
 
-_NUM_PIECES = 8  # number of pieces hashed per file; a few suffice, as different tokens differ nearly everywhere
+_NUM_PIECES = 8  # number of pieces hashed per file; a few suffice, as files of other tokens differ nearly everywhere
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedFile:
-    """What identifies an unchanged file (size, modification time, sampled hash) or object (size, etag)."""
+    """The values that identify an unchanged file (size, modification time, sampled hash) or object (size, etag)."""
 
     path: str
     num_bytes: int
@@ -43,7 +43,7 @@ class RecordedFile:
 
 
 def record_file(path: str, *, version: FileVersion | None = None) -> RecordedFile:
-    """Returns the record of a file or object as it is now; `ChangedFileError` if a file has another `version`."""
+    """Records the present state of a file or object; `ChangedFileError` if the file's version is not `version`."""
     if is_remote(path):
         remote = RemoteFile(path).version
         return RecordedFile(path=path, num_bytes=remote.num_bytes, etag=remote.etag)
@@ -56,7 +56,7 @@ def record_file(path: str, *, version: FileVersion | None = None) -> RecordedFil
 
 @dataclass(frozen=True)
 class Extents:
-    """The byte ranges of parts (files or objects) in one whole: `starts`, ascending, and `sizes`, int64[num_parts]."""
+    """The byte ranges of parts (files or objects) in a whole: int64[num_parts] `starts`, ascending, and `sizes`."""
 
     starts: Integers
     sizes: Integers
@@ -95,7 +95,7 @@ class Extents:
         return self.held_before(offset + length) - self.held_before(offset) == length
 
     def parts_at(self, offsets: Integers) -> Integers:
-        """Returns the index of the part that contains each offset (in a gap: the part before it): int64[count]."""
+        """Returns the index of each offset's part, int64[count]; an offset in a gap belongs to the part before it."""
         return np.asarray(np.searchsorted(self.starts, offsets, side="right") - 1)
 
     def held_before(self, offset: int) -> int:
@@ -105,7 +105,7 @@ class Extents:
         return 0 if part < 0 else sums[part] + min(offset - starts[part], sizes[part])
 
     def pieces(self, offset: int, length: int) -> Iterator[tuple[int, int, int]]:
-        """Yields (index of the part, offset in the part, length) for the parts of bytes [offset, offset + length)."""
+        """Yields (part index, offset in the part, length) for each part that overlaps [offset, offset + length)."""
         if length == 0:
             return
         first, last = self.parts_at(np.array([offset, offset + length - 1])).tolist()
@@ -119,9 +119,9 @@ class Extents:
 class ExtentSource(ByteSource):
     """A `ByteSource` that joins `files` (files or objects) to one range of bytes; `files[i]` is part i of `extents`.
 
-    The first read compares local files with their records and maps all files into one range of addresses; starts in
-    `extents` must be multiples of the page size. Each file takes two mappings and no descriptor. If `mmap` is False or
-    any part is an object, each part is opened, and compared with its record, on the first read of the part.
+    If `mmap` is True and no part is an object, starts in `extents` must be multiples of the page size. The first read
+    then maps all files into one range of addresses (two mappings and no descriptor per file), and compares them with
+    their records. Otherwise, the first read of a part opens the part, and compares a file with its record.
     `recorded_in` is the path of the file that contains the records, for messages.
     """
 
@@ -159,7 +159,7 @@ class ExtentSource(ByteSource):
             raise out_of_range(self.recorded_in, offset, length, self.num_bytes)
         if (data := self.mapped) is not None:
             return data[offset : offset + length]
-        # Reads all pieces before it allocates memory for the whole, as a record may be wrong.
+        # Reads all pieces before it allocates memory for the whole range, as a recorded size may be wrong.
         pieces = [(*each[:2], self.source(each[0]).read(*each[1:])) for each in self.extents.pieces(offset, length)]
         if len(pieces) == 1 and len(pieces[0][2]) == length:
             return pieces[0][2]
@@ -191,7 +191,7 @@ class ExtentSource(ByteSource):
                 source.will_need(offsets[mine] - start, lengths[mine], blocks=around)
 
     def check(self, offsets: Integers | None = None) -> None:
-        """Compares the files at byte `offsets` (default: all) with their records; objects are compared on each read."""
+        """Compares the files at byte `offsets` (None: all files) with their records; each read compares objects."""
         if self.mapped is None:
             parts = range(len(self.files)) if offsets is None else np.unique(self.extents.parts_at(offsets)).tolist()
             for part in parts:
@@ -248,7 +248,7 @@ class ExtentSource(ByteSource):
         if num_bytes == file.num_bytes:
             if modified_ns == file.modified_ns or sampled_hash(source, num_pieces=_NUM_PIECES) == file.sample:
                 return
-            difference = f"its {num_bytes} bytes changed"
+            difference = f"it still has {num_bytes} bytes, but other contents"
         message = f"`{file.path}` is not the file that `{self.recorded_in}` was written for: {difference}"
         raise StorageError(message, hint=self._hint)
 

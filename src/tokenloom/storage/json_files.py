@@ -1,8 +1,8 @@
 """JSON files: a parser with limits, and the conversion of dataclasses to and from JSON objects.
 
-Fields are validated strictly by their annotations: `int`, `float`, `str`, `bool`, `Any`, `Crc32`, a dataclass, a
-`Literal` of strings (the dataclass checks the choice), a mapping from `str`, a tuple `tuple[X, ...]` of one of these,
-and `X | None`. All members are required, except those marked `MAY_BE_MISSING`. Unknown members are ignored.
+Members are validated strictly against the annotations of the fields: `int`, `float`, `str`, `bool`, `Any`, `Crc32`, a
+dataclass, a `Literal` of strings (the dataclass itself must check the value), a mapping from `str`, `tuple[X, ...]` of
+one of these, and `X | None`. All members are required unless marked `MAY_BE_MISSING`; unknown members are ignored.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def parse_json(
 
 
 def read_json(path: str | os.PathLike[str], *, most_bytes: int = MOST_BYTES) -> Any:
-    """Parses a local JSON file like `parse_json`; raises `UnusableJsonError` also if the path is not a regular file."""
+    """Reads a local JSON file with `parse_json`; raises `UnusableJsonError` also if the path is not a regular file."""
     try:
         handle = open_regular(os.fspath(path))
     except StorageError as error:
@@ -57,7 +57,7 @@ Crc32 = Annotated[int, "8 hexadecimal digits"]
 """A field annotation: a checksum, written as 8 hexadecimal digits."""
 
 MAY_BE_MISSING = {"may_be_missing": True}
-"""Metadata of a field with a default: its member may be missing when read, and is not written if None."""
+"""Metadata of a field with a default: the member may be missing in a file, and is not written if its value is None."""
 
 _HEX = frozenset("0123456789abcdef")
 
@@ -66,7 +66,7 @@ _EXPECTED |= {list: "an array", dict: "an object"}
 
 _MISSING = object()
 
-_MOST_SHOWN = 60  # most characters of a wrong value in a message
+_MOST_SHOWN = 60  # maximum number of characters of a wrong value in a message
 
 T = TypeVar("T")
 
@@ -83,7 +83,7 @@ def from_members(kind: type[T], members: Any, name: str = "") -> T:
         elif value is not _MISSING:
             values[member] = read(value, f"{prefix}{member}")
         elif not may_be_missing:
-            raise UnusableJsonError(f": expected `{prefix}{member}`, found none")
+            raise UnusableJsonError(f": expected `{prefix}{member}`, found no such member")
     try:
         return kind(**values)
     except ConfigError as error:
@@ -114,9 +114,9 @@ def members_of(record: Any) -> dict[str, Any]:
 
 class _Field(NamedTuple):
     name: str
-    exact: type[Any] | None  # values of exactly this type are taken without `read`
-    read: Callable[[Any, str], Any]  # converts a JSON value; also takes its name, for errors
-    write: Callable[[Any], Any]  # converts a value of the field except None
+    exact: type[Any] | None  # values of exactly this type need no `read`
+    read: Callable[[Any, str], Any]  # called with (JSON value, name for errors); returns the value of the field
+    write: Callable[[Any], Any]  # converts a value of the field to JSON; not called for None
     may_be_missing: bool
 
 

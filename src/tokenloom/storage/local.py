@@ -32,7 +32,7 @@ _BUFFER_BYTES = 1 << 20
 _WRITE_BYTES = 8 << 20
 
 _REFUSALS = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF, errno.ETXTBSY}
-"""Errors of filesystems that do not support `copy_file_range`, or not between each other."""
+"""Error codes if a filesystem does not support `copy_file_range`, or two filesystems not between each other."""
 
 
 class ByteSource(Protocol):
@@ -56,17 +56,17 @@ class ByteSource(Protocol):
 
 
 def map_file(path: str) -> Bytes:
-    """Maps a file; returns a read-only view, uint8[size], which keeps the mapping alive. Holds no descriptor."""
+    """Maps a file; returns a read-only view, uint8[size]. The view keeps the mapping alive, and needs no descriptor."""
     return map_version(path)[0]
 
 
 def map_version(path: str) -> tuple[Bytes, FileVersion]:
-    """Maps a file like `map_file`; returns the view and the version of the mapped file."""
-    try:  # not in the context below: entering it takes longer than mapping
+    """Maps a file, as `map_file` does; returns the view and the version of the file."""
+    try:  # outside of `storage_errors`: entering that takes longer than mapping
         data, facts = map_with_facts(path)
     except OSError as error:
         with storage_errors("open", path):
-            if error.errno == errno.ENODEV:  # the file cannot be mapped: names the reason if it is not a regular file
+            if error.errno == errno.ENODEV:  # cannot be mapped: raises a clearer error if the file is not regular
                 version_of(path)
             if error.errno == errno.ENOMEM:
                 message = f"cannot map `{path}`: {error.strerror}"
@@ -78,8 +78,8 @@ def map_version(path: str) -> tuple[Bytes, FileVersion]:
 class MappedFile(ByteSource):
     """A file that is mapped into memory on the first read or, with `at_once`, when opened. Reads are views.
 
-    All processes share the page cache. Mapping raises a `ChangedFileError` if the file was replaced after opening. A
-    mapped file may be renamed or replaced. A truncated file reads as zeros, which a `kernels.Watch` detects.
+    All processes share the page cache. Mapping raises a `ChangedFileError` if the file was replaced after opening. Once
+    mapped, the file may be renamed or replaced; if truncated, it reads as zeros, which a `kernels.Watch` detects.
     """
 
     def __init__(self, path: str, *, at_once: bool = False) -> None:
@@ -107,10 +107,10 @@ class MappedFile(ByteSource):
 
 
 class _Handle:
-    """A file descriptor that is closed with the last reference to this object."""
+    """A file descriptor that is closed when this object is deleted."""
 
     def __init__(self, path: str) -> None:
-        # O_NONBLOCK: opening must not block if a pipe took the name of the file; the caller checks the version.
+        # O_NONBLOCK: opening must not block if the path is now a pipe; the caller checks the version.
         self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
     def __del__(self) -> None:
@@ -119,11 +119,11 @@ class _Handle:
 
 
 _MOST_HANDLES = min(256, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
-"""Most files kept open for the next read, far below the usual limit of 1,024 descriptors."""
+"""Maximum number of files that stay open between reads, far below the usual limit of 1,024 descriptors."""
 
 _HANDLES: dict[object, _Handle] = {}
-"""Open files by the key of their `PositionalFile`, the last used at the end. Without a lock, as finalizers use it: two
-threads may open a file twice, and one handle is dropped."""
+"""Open files by the key of their `PositionalFile`, the most recently used last. Finalizers change this dictionary, so
+it has no lock: two threads may both open a file, and then one of the two handles is dropped."""
 
 
 class PositionalFile(ByteSource):
@@ -193,7 +193,7 @@ def sampled_hash(source: ByteSource | Bytes, *, num_pieces: int = 32) -> str:
         if source.mapped is None:
             return hashlib.sha256(b"".join(each.data for each in source.read_many(offsets, lengths))).hexdigest()
         source = source.mapped
-    view = source.data  # four times as fast as slices of an array, of which a large run makes 130,000
+    view = source.data  # slices of a view are four times as fast as of an array; a large run takes 130,000
     pieces = [view[offset : offset + length] for offset, length in zip(offsets, lengths, strict=True)]
     return hashlib.sha256(b"".join(pieces)).hexdigest()
 
@@ -211,9 +211,9 @@ def copy_range(
 ) -> None:
     """Copies bytes [offset, offset + length) of the file `path` to the current position of the descriptor `target`.
 
-    Copies in the kernel, or through a buffer where the kernel cannot. `ChangedFileError` if the source has another
-    version than `version` before or after the copy. `target_path` is for messages. `write_back` starts writing to the
-    disk at once, so that a later `fsync` takes less time. `advance` gets the bytes copied since its last call.
+    Copies in the kernel, or through a buffer where the kernel cannot. `ChangedFileError` if the version of the source,
+    before or after the copy, is not `version`. `target_path` is for messages. `write_back` starts writing to disk at
+    once, so that a later `fsync` takes less time. `advance` is called with the number of bytes of each step.
     """
     with storage_errors("open", path):
         source = open_regular(path)
@@ -245,9 +245,9 @@ def _copy_some(source: int, target: int, offset: int, most: int) -> int:
     except OSError as error:
         if error.errno not in _REFUSALS:
             raise
-    data = memoryview(os.pread(source, min(most, _BUFFER_BYTES), offset))  # not supported here
+    data = memoryview(os.pread(source, min(most, _BUFFER_BYTES), offset))  # the kernel cannot copy here
     count = len(data)
-    while data:  # a nearly full disk writes a part
+    while data:  # on a nearly full disk, `write` may write only a part
         data = data[os.write(target, data) :]
     return count
 
@@ -266,7 +266,7 @@ def write_durably(target: IO[bytes], *parts: memoryview) -> None:
 
 
 def first_difference(path: str, contents: Iterable[memoryview]) -> int | None:
-    """Returns the first offset where a synced file differs from `contents`, or None; reads the disk, not the cache."""
+    """Returns the byte offset where a synced file first differs from `contents`, or None; reads the disk, no cache."""
     offset = 0
     with storage_errors("read", path), open(path, "rb", buffering=0) as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,7 +1,7 @@
-"""Reads objects of a store by exact ranges, by cached blocks, ahead of time or from local copies; and writes objects.
+"""Reads objects of a store (exact ranges, cached blocks, prefetched ranges or local copies), and writes objects.
 
 Announced ranges are fetched in order, within a memory budget and a limit of concurrent requests, and dropped after
-their last use. The ranges of an abandoned loader are dropped when later ranges are read and need the memory.
+their last use. Ranges of an abandoned loader are dropped once later ranges were read and memory is needed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _CHECKSUM = struct.Struct("<I")
 _SLACK = 8  # number of announcements by which readers in several threads may be ahead of each other
 
 _GAP_SHARE = 20
-"""Ranges are merged if the gap is at most 1/20 of each range, so at most 1.05 bytes are fetched per byte used."""
+"""Two ranges are merged if the gap is at most 1/20 of each, so at most 1.05 bytes are fetched per byte used."""
 
 Piece = tuple[int, Bytes]
 """The offset and the bytes of a part of an object."""
@@ -76,7 +76,7 @@ class Chunk(Generic[T]):
     load: Callable[[], T]
     name: Hashable = None
     keys: list[Hashable] = field(default_factory=list)  # of the remaining announced reads
-    turn: int = 0  # the last announcement that uses this chunk
+    turn: int = 0  # number of the last announcement that uses this chunk
     future: Future[T] | None = None
     value: T | None = None  # set after fetching
 
@@ -84,8 +84,8 @@ class Chunk(Generic[T]):
 class ReadAhead(Generic[T]):
     """A queue that prefetches the chunks of announced reads, and keeps them until they are read. Thread-safe.
 
-    Chunks that are fetched or in flight take at most `budget_bytes`, and at most `concurrency` chunks are in flight. A
-    chunk that a reader waits for is fetched regardless of limits. `submit` runs a fetch in the background.
+    Chunks in memory or in flight take at most `budget_bytes`, and at most `concurrency` chunks are in flight. A chunk
+    that a reader waits for is fetched regardless of both limits. `submit` runs a fetch in the background.
     """
 
     def __init__(self, submit: Callable[[Callable[[], T]], Future[T]], *, budget_bytes: int, concurrency: int) -> None:
@@ -93,17 +93,17 @@ class ReadAhead(Generic[T]):
         self.concurrency = concurrency
         self._submit = submit
         self._lock = threading.RLock()
-        self._announced: dict[Hashable, deque[tuple[Chunk[T], int]]] = {}  # by key; the int numbers the announcement
+        self._announced: dict[Hashable, deque[tuple[Chunk[T], int]]] = {}  # by read key; int: announcement number
         self._chunks: dict[Hashable, Chunk[T]] = {}  # by name: chunks with announced reads
         self._waiting: deque[Chunk[T]] = deque()
-        self._held: dict[Chunk[T], None] = {}  # fetched or in flight, in start order
+        self._held: dict[Chunk[T], None] = {}  # in memory or in flight, in the order of their requests
         self._held_bytes = 0
         self.num_loading: int = 0
         self._turn = 0
         self._turn_read = 0
 
     def __len__(self) -> int:
-        """The number of chunks that are fetched or in flight."""
+        """The number of chunks in memory or in flight."""
         return len(self._held)
 
     def announce(self, uses: Sequence[tuple[Hashable, Hashable]], make: Callable[[Hashable], Chunk[T]]) -> None:
@@ -214,7 +214,7 @@ class ReadAhead(Generic[T]):
 
 
 def merge_ranges(offsets: Integers, lengths: Integers, *, most_bytes: int) -> list[tuple[int, int, list[int]]]:
-    """Merges nearby byte ranges, up to `most_bytes`; returns sorted (start, stop, indices of merged ranges)."""
+    """Merges nearby byte ranges if the result has at most `most_bytes`; returns sorted (start, stop, range indices)."""
     requests: list[tuple[int, int, list[int]]] = []
     order = np.argsort(offsets, kind="stable")
     for number, start, length in zip(order.tolist(), offsets[order].tolist(), lengths[order].tolist(), strict=True):
@@ -230,21 +230,21 @@ def merge_ranges(offsets: Integers, lengths: Integers, *, most_bytes: int) -> li
 
 
 def own_folder(path: str, *, hint: str) -> str:
-    """Creates a folder if missing; returns `path`. `StorageError` for a link or a folder that other users may write."""
+    """Creates a folder if missing; returns `path`. `StorageError` if it is a link, or if others may write to it."""
     with storage_errors("create", path):
         os.makedirs(path, mode=0o700, exist_ok=True)
         found = os.lstat(path)
     if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022:
         return path
-    message = f"`{path}`: must be writable only by user {os.geteuid()}, got {stat.filemode(found.st_mode)} of user "
-    raise StorageError(f"{message}{found.st_uid}", hint=f"{hint}, or run `chmod 700 {path}`")
+    message = f"`{path}`: must be a folder writable only by user {os.geteuid()}, got {stat.filemode(found.st_mode)}"
+    raise StorageError(f"{message} of user {found.st_uid}", hint=f"{hint}, or run `chmod 700 {path}`")
 
 
 @contextmanager
 def filling(path: str) -> Iterator[tuple[int, str] | None]:
-    """Yields (descriptor, path) of a locked temporary file, which the caller fills and renames to `path`.
+    """Yields (descriptor, temporary path) of a locked file, which the caller fills and renames to `path`.
 
-    Removes the file unless renamed. Yields None if another process was faster; then check again if `path` exists.
+    Removes a file that was not renamed. Yields None if another process was faster; then check whether `path` exists.
     """
     part = f"{path}.part"
     descriptor = atomic.open_for_lock(part, os.O_RDWR | os.O_CREAT)
@@ -260,7 +260,7 @@ def filling(path: str) -> Iterator[tuple[int, str] | None]:
 
 
 class BlockCache:
-    """Blocks of objects in a folder that all threads and processes of a node share.
+    """A cache of blocks of objects, in a folder that all threads and processes of a node share.
 
     A block is a file with bytes of an object and their CRC-32. Readers map the file, so they can still read an evicted
     block. A lock lets only one process fetch a block. The budget does not count blocks that are being filled.
@@ -271,7 +271,7 @@ class BlockCache:
         self._budget_bytes = budget_bytes
 
     def obtain(self, name: str, num_bytes: int, fetch: Callable[[], Bytes]) -> Bytes | None:
-        """Returns or fetches a block; None if the block exceeds the budget or (with a warning) cannot be written."""
+        """Returns a block, fetched if missing. None if it exceeds the budget or (with a warning) cannot be cached."""
         while True:
             path = os.path.join(self._folder, f"{name}.block")
             try:
@@ -298,7 +298,7 @@ class BlockCache:
                 return None
 
     def _make_room(self, num_bytes: int) -> None:
-        """Removes least recently used blocks until `num_bytes` fit the budget."""
+        """Removes least recently used blocks until `num_bytes` more fit the budget."""
         found = []
         for entry in os.scandir(self._folder):
             with suppress(FileNotFoundError):  # removed by another process
@@ -329,7 +329,7 @@ def _open_block(path: str, num_bytes: int) -> Bytes | None:
 
 
 class ObjectStorage:
-    """The clients, threads and cache of this process for one set of settings. Thread-safe; not used in a fork."""
+    """The clients, threads and cache of this process for one set of settings. Thread-safe; forks do not inherit it."""
 
     def __init__(self, settings: ObjectStorageSettings) -> None:
         self.settings = settings
@@ -345,7 +345,7 @@ class ObjectStorage:
     def folder(self) -> str:
         """The cache folder for objects, created on first use; only this user may write to it."""
         own = os.path.join(self._cache_path, f"objects-{os.geteuid()}")
-        return own_folder(own, hint="set another folder as the cache of object storage")
+        return own_folder(own, hint="set `cache_path` or $TOKENLOOM_CACHE to another folder")
 
     def subfolder(self, name: str) -> str:
         folder = os.path.join(self.folder, name)
@@ -358,7 +358,7 @@ class ObjectStorage:
         return BlockCache(self.subfolder("blocks"), budget_bytes=self.settings.cache_bytes)
 
     def share(self, num_processes: int) -> None:
-        """Limits prefetched bytes and requests to 1 / (ranks of the node × `num_processes`) of the settings."""
+        """Divides the limits of prefetched bytes and of requests by (ranks of the node × `num_processes`)."""
         num_ranks = os.environ.get("LOCAL_WORLD_SIZE", "")  # set by launchers such as torchrun
         num_processes *= max(1, int(num_ranks)) if num_ranks.isdecimal() else 1
         self.ahead.budget_bytes = self.settings.read_ahead_bytes // num_processes
@@ -376,12 +376,12 @@ class ObjectStorage:
         try:
             return interruptible(lambda: self._ask(address, lambda: client.version(address), may_be_denied=True))
         except AccessDeniedError:
-            if is_signed_alike(str(address)):  # its signature may not cover the other files of a dataset
+            if is_signed_alike(str(address)):  # the signature may cover only another file of the dataset
                 raise missing(address) from None
             raise
 
     def fetch(self, address: ObjectAddress, version: ObjectVersion, start: int, stop: int) -> Bytes:
-        """Returns bytes [start, stop) of a version of an object: uint8[stop - start]."""
+        """Returns bytes [start, stop), uint8[stop - start], of one version of an object."""
         client = self.client(address)
 
         def attempt() -> Bytes:
@@ -407,7 +407,7 @@ class ObjectStorage:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _ask(self, address: ObjectAddress, attempt: Callable[[], T], *, may_be_denied: bool = False) -> T:
-        """Calls `attempt` until it succeeds or the deadline passes, with doubling pauses and jitter.
+        """Calls `attempt` until it succeeds, or the deadline or the limit of retries is reached; pauses double.
 
         A denied request is retried unless `may_be_denied`: once access was granted, an expired token or a busy server
         is more likely than wrong credentials.
@@ -434,7 +434,7 @@ class ObjectStorage:
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
                 num_attempts += 1
                 count_reads(str(address), retries=1)
-            raise StorageError(f"cannot read `{address}`: its storage was closed")
+            raise StorageError(f"cannot read `{address}`: the object storage client of this process was closed")
 
     def waiting_for_answer(self, address: ObjectAddress) -> AbstractContextManager[Wait]:
         """If the `with` block takes long, reports that the bucket has not answered, and names the S3 endpoint."""
@@ -455,7 +455,7 @@ def object_storage(settings: ObjectStorageSettings) -> ObjectStorage:
 
 
 def share_budgets(num_processes: int) -> None:
-    """Gives the storages of this process an equal share of the limits; `num_processes` processes per rank read."""
+    """Gives this process its share of the limits of the node, if each rank reads in `num_processes` processes."""
     global _num_sharers
     with _STORAGES_LOCK:
         _num_sharers = num_processes
@@ -464,7 +464,7 @@ def share_budgets(num_processes: int) -> None:
 
 
 def close_storages() -> None:
-    """Ends the threads and drops the clients of this process; the next read starts new ones."""
+    """Ends the object storage threads of this process and drops its clients; the next read starts new ones."""
     with _STORAGES_LOCK:
         storages = list(_STORAGES.values())
         _STORAGES.clear()
@@ -626,7 +626,7 @@ def _download(remote: RemoteFile, descriptor: int) -> None:
 
 
 def local_copy(remote: RemoteFile) -> str:
-    """Returns the path of a local copy of an object; the first process of the node downloads it for all."""
+    """Returns the path of a local copy of an object; the first process of the node downloads the copy for all."""
     storage = object_storage(remote.settings)
     folder, address = storage.subfolder("copies"), short_hash(remote.address)
     path = os.path.join(folder, f"{address}-{short_hash(remote.version.num_bytes, remote.version.etag)}")

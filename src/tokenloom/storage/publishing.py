@@ -1,10 +1,10 @@
 """Publication of groups of files: all files of a group appear together, or none.
 
-A journal beside the group, `.NAME.replacing` for the key file NAME, makes several renames one atomic step:
+A journal beside the group, `.NAME.replacing` for the key file NAME, makes the renames of all files atomic:
 
 1. All new files are complete, and synced if durable, under hidden names.
-2. The journal appears and lists them. From now on the new group is valid.
-3. The old key file is removed (the index of a pair, without which nobody opens the other files).
+2. The journal, which lists the new files, appears. From now on the new group is valid.
+3. The old key file is removed (in a pair: the index). Readers open no other file of the group without it.
 4. The other new files are renamed, and old files without a successor are removed.
 5. The new key file is renamed, and the journal is removed.
 
@@ -12,8 +12,8 @@ With several groups, step 2 has three parts: the first group gets a journal with
 journal that refers to the first group; the first journal is written again, with the files of all groups. All groups
 complete a step before any group begins the next step. The journal of the first group is removed last.
 
-A failure or crash before 2 leaves the old group. After 2, the next process that writes or opens the group continues
-(`recover`). So a reader finds the old group, no group, or the new group, but never a mixture.
+A failure or crash before step 2 leaves the old group. After step 2, the next process that writes or opens the group
+takes the other steps (`recover`). So a reader finds the old group, no group, or the new group, but never a mixture.
 
 A lock, `.NAME.lock`, excludes other writers of a group; the lock ends with its process (`OutputLock`).
 """
@@ -45,14 +45,14 @@ _LOGGER = logging.getLogger(__name__)
 
 _PATIENCE_SECONDS = 30.0  # longest wait of a reader for a group that is being replaced
 _LOOK_SECONDS = 0.02
-_BRIEF_SECONDS = 1.0  # longest wait of a writer for a lock; readers that recover a group hold it only for some renames
+_BRIEF_SECONDS = 1.0  # longest wait of a writer for a lock; readers hold one only for the renames of a recovery
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileGroup:
     """Files that are published together; readers open the key file first, and no other file without it.
 
-    `files` are new and unpublished, the key file last. `names` are the final paths of all files that an old or new
+    `files` are new, unpublished files, the key file last. `names` are the final paths of all files that an old or new
     version of the group may have; publishing removes each existing file among `names` that `files` does not replace.
     """
 
@@ -63,9 +63,9 @@ class FileGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """A journal of a replacement. Only the journal of the group `first` lists files; the other journals name `first`.
+    """The journal of a group. Only the journal of `first` lists files, for all groups; other journals name `first`.
 
-    `new` maps final paths to hidden names; empty until all groups have journals. `gone` are the old files to remove.
+    `new` maps final to hidden paths, and is empty until all groups have journals. `gone` are the old files to remove.
     """
 
     first: str
@@ -85,11 +85,12 @@ class Journal:
 def publish_together(groups: Sequence[FileGroup], *, replace: bool, locked: Collection[str] = ()) -> None:
     """Publishes the files of all groups and removes old files; a failure or crash leaves all old or all new groups.
 
-    Existing files are replaced only with `replace`. `locked` has the keys of the groups that the caller has locked; it
-    must contain the first of several groups. Other groups are locked until their journals exclude other writers.
+    Existing files are replaced only if `replace`. `locked` contains the keys of groups that the caller has locked; with
+    several groups, the caller must lock the first. This function locks the others until their journals exclude writers.
 
     Raises:
-        OutputExistsError, OutputBusyError: a file exists and `replace` is False; another process is writing a group.
+        OutputExistsError: a file exists, and `replace` is False.
+        OutputBusyError: another process is writing a group.
         StorageError: writing failed. The old files remain or, if a note says so, the new files appear when opened next.
     """
     if not groups:
@@ -97,7 +98,7 @@ def publish_together(groups: Sequence[FileGroup], *, replace: bool, locked: Coll
     files, old_keys = [file for group in groups for file in group.files], list[str]()
     durable = any(file.is_durable for file in files)
     first, gone = groups[0].key, list[str]()
-    keys = tuple(group.files[-1].path for group in groups)  # as spelled in the paths of the files
+    keys = tuple(group.files[-1].path for group in groups)  # key files, spelled as in the paths of the files
     try:
         for file in files:
             file.seal()
@@ -147,7 +148,7 @@ def _end_failed(first: str, keys: Sequence[str], old_keys: Sequence[str]) -> Lit
                 return "begun"
             remove_file(journal_path(first))
             if other_folders(first, journal.new):
-                sync_folder(os.path.dirname(first) or ".")  # before the hidden files that it lists are removed
+                sync_folder(os.path.dirname(first) or ".")  # before the hidden files that the journal lists are removed
     except OSError:
         return "begun"
     with suppress(OSError):  # without the first journal, the others have no effect
@@ -157,7 +158,7 @@ def _end_failed(first: str, keys: Sequence[str], old_keys: Sequence[str]) -> Lit
 
 def _replaced(group: FileGroup, *, replace: bool) -> list[str]:
     names = (*group.names, *(file.path for file in group.files), group.key)
-    old = {canonical_name(path): path for path in names if os.path.lexists(path)}  # one file may have several spellings
+    old = {canonical_name(path): path for path in names if os.path.lexists(path)}  # several paths may name one file
     for path in old.values():
         if os.path.isdir(path):
             raise StorageError(f"cannot replace `{path}`: it is a folder", hint="move it, or choose another output")
@@ -168,7 +169,7 @@ def _replaced(group: FileGroup, *, replace: bool) -> list[str]:
 
 
 def _finish(journal: Journal, *, durable: bool = True) -> None:
-    """Takes steps 3 to 5 (see the module); can be repeated after a failure. The caller must lock the first group."""
+    """Takes steps 3 to 5 of the module docstring; repeat it after a failure. The caller must lock the first group."""
     others = other_folders(journal.first, [*journal.new, *journal.gone])
     folders = [os.path.dirname(journal.first) or ".", *others]
     between = folders if others else []
@@ -184,7 +185,7 @@ def _finish(journal: Journal, *, durable: bool = True) -> None:
         sync(between)  # makes the journal durable
         for key in left_keys:
             remove_file(key)
-        sync(between)  # removes all old keys before anything changes in another folder
+        sync(between)  # makes the removals durable before anything changes in another folder
         for path in left:
             if path not in journal.keys:
                 os.replace(left[path], path)
@@ -209,7 +210,7 @@ def _remove_journals(keys: Sequence[str], first: str) -> None:
 
 def other_folders(key: str, paths: Iterable[str]) -> list[str]:
     """Returns the folders of `paths` except the folder of `key`."""
-    # Filesystems keep the order of renames after a loss of power only within one folder.
+    # After a loss of power, renames have kept their order only within one folder.
     home = os.path.dirname(key) or "."
     return [folder for folder in dict.fromkeys(os.path.dirname(path) or "." for path in paths) if folder != home]
 
@@ -219,14 +220,14 @@ def journal_path(key: str) -> str:
 
 
 def _write_journal(journal: Journal, key: str, *, durable: bool) -> None:
-    """Writes the journal of a group with relative paths, because other machines may mount the folder elsewhere."""
+    """Writes the journal of a group. Its paths are relative, because other machines may mount the folder elsewhere."""
     folder = os.path.realpath(os.path.dirname(key) or ".")
     relative = journal.renamed(lambda name: os.path.relpath(canonical_name(name), folder))
     publish_bytes(journal_path(key), json.dumps(members_of(relative)).encode(), durable=durable)
 
 
 def _read_journal(key: str) -> Journal | None:
-    """Returns the journal of a group with complete paths; None if there is no journal."""
+    """Returns the journal of a group, each path joined to the folder of `key`; None if there is no journal."""
     path = journal_path(key)
     try:
         with open(path, "rb") as stream:
@@ -251,7 +252,7 @@ def remove_file(path: str) -> None:
 
 
 def recover(key: str) -> bool:
-    """Finishes a dead process's replacement, or waits up to 30 s for a live process; False without a replacement."""
+    """Finishes a replacement whose process died, or waits up to 30 s for a live process; False if there is none."""
     if is_remote(key) or not os.path.lexists(journal_path(key)):
         return False
     deadline = time.monotonic() + _PATIENCE_SECONDS
@@ -263,8 +264,8 @@ def recover(key: str) -> bool:
                 if time.monotonic() > deadline:
                     raise
             except StorageError as error:
-                message = f"cannot finish the replacement of `{key}` by a process that died: {error}"
-                raise StorageError(message, hint="open it once as a user who can write to its folder") from error
+                message = f"cannot finish the replacement of `{key}`, whose process died: {error}"
+                raise StorageError(message, hint="open the output as a user who can write to its folder") from error
     return True
 
 
@@ -329,12 +330,12 @@ def _acquire(path: str, key: str) -> int | None:
                     _LOGGER.warning("the filesystem of `%s` has no locks, so other writers are not excluded", key)
                     atomic.remove_leftover(path)
                     return None
-                if is_ours := atomic.is_file_at(descriptor, path):  # else its last holder has removed the file
+                if is_ours := atomic.is_file_at(descriptor, path):  # else the last holder has removed the file
                     return descriptor
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
                     message = f"`{key}` is being written by {_owner(descriptor)}"
-                    raise OutputBusyError(message, hint="wait until it has ended, or choose another output") from error
+                    raise OutputBusyError(message, hint="wait for that process, or choose another output") from error
             finally:
                 if not is_ours:
                     atomic.close_lock(descriptor)
@@ -346,7 +347,7 @@ def _owner(descriptor: int) -> str:
 
 
 def _sign(descriptor: int, key: str) -> None:
-    """Writes process and host into a lock file, for messages; removes hidden files of a dead process of this host."""
+    """Writes process and host into a lock file; removes hidden files of the last holder if it died on this host."""
     host = socket.gethostname()
     with suppress(OSError):  # the disk may be full, and leftovers only take space
         found = re.fullmatch(rf"process ([0-9]+) on {re.escape(host)}", _owner(descriptor))
@@ -361,7 +362,7 @@ def _settle(key: str) -> None:
         return
     if journal.keys:
         _finish(journal)
-        _LOGGER.info("finished or withdrew the replacement of `%s` by a process that died", key)
+        _LOGGER.info("finished or withdrew the replacement of `%s`, whose process died", key)
     elif os.path.lexists(journal_path(journal.first)):
         OutputLock(journal.first).release()  # finishes this group if that journal lists it
     remove_file(journal_path(key))
@@ -375,7 +376,7 @@ def make_folder_of(path: str) -> None:
 
 
 def write_report(path: str, data: bytes, *, overwrite: bool) -> bool:
-    """Writes a file atomically; returns False if it has these bytes already. Replaces other bytes if `overwrite`."""
+    """Writes a file atomically; returns False if it already contains `data`. Replaces other contents if `overwrite`."""
     if os.path.lexists(path):
         with storage_errors("open", path), open(open_regular(path), "rb") as stream:
             if stream.read(len(data) + 1) == data:

@@ -18,7 +18,7 @@ from tokenloom.storage.objects import PendingObject, RemoteFile, local_copy, obj
 from tokenloom.storage.settings import ObjectStorageSettings
 
 _STEPS_AHEAD = 4
-_TAIL_BYTES = 64 << 10  # bytes of the first request past the expected end; doubled for each further one
+_TAIL_BYTES = 64 << 10  # size of the first request past the expected end; doubled for each further request
 
 
 def open_source(path: str, settings: ObjectStorageSettings | None = None) -> ByteSource:
@@ -27,7 +27,7 @@ def open_source(path: str, settings: ObjectStorageSettings | None = None) -> Byt
 
 
 def map_whole(path: str, *, settings: ObjectStorageSettings | None = None) -> Bytes:
-    """Maps a file, or the local copy of an object: a read-only view, uint8[size]."""
+    """Maps a file, or the local copy of an object; returns a read-only view, uint8[size]."""
     return map_file(local_copy(RemoteFile(path, settings)) if is_remote(path) else path)
 
 
@@ -74,11 +74,11 @@ def names_in(folder: str) -> list[str]:
 
 
 def did_you_mean(path: str, *, suffix: str = "") -> str | None:
-    """Returns a hint for a missing path: a similar path, or the folder if that is missing, too; else None."""
+    """Returns a hint for a missing path, or None: a similar path, or that the folder of the path is missing, too."""
     folder, name = os.path.split(path)
     try:
         found = names_in(folder or ".")
-    except (StorageError, ConfigError):  # the folder does not exist, or must not be listed
+    except (StorageError, ConfigError):  # the folder does not exist, or we may not list it
         is_absent = folder and not is_remote(folder) and not os.path.lexists(folder)
         return f"there is no folder `{folder}`" if is_absent else None
     names = [each.removesuffix(suffix) for each in found if each.endswith(suffix) and not each.startswith(".")]
@@ -88,7 +88,7 @@ def did_you_mean(path: str, *, suffix: str = "") -> str | None:
 
 
 def objects_below(folder: str, *, settings: ObjectStorageSettings | None = None) -> dict[str, ObjectVersion]:
-    """Returns the version of each object below a folder at any depth, by address, sorted."""
+    """Returns {address: version} of all objects below a folder, at any depth, sorted by address."""
     address, found = _called(folder, "objects", settings)
     return {f"{address.root}/{key}": found[key] for key in sorted(found)}
 
@@ -109,7 +109,7 @@ def remove(path: str, *, settings: ObjectStorageSettings | None = None) -> None:
 
 
 def keep_copy(path: str) -> PendingObject | None:
-    """Copies an object; `publish` of the result restores the object later. None if there is no object."""
+    """Copies an object; `publish` of the copy restores the object later. None if there is no object."""
     if not exists(path):
         return None
     kept = PendingObject(path)
@@ -121,7 +121,7 @@ class RemoteStream(io.RawIOBase):
     """A binary stream of an object, starting at byte `start`.
 
     If `stop` is None, access is random, with one request per read. Else access is sequential: bytes before `stop` are
-    prefetched, and later bytes are fetched in small requests when they are read.
+    prefetched, and bytes from `stop` on are fetched in small requests when they are read.
     """
 
     def __init__(self, remote: RemoteFile, *, start: int = 0, stop: int | None = None) -> None:

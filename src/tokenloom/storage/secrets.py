@@ -1,8 +1,8 @@
-"""Secrets in addresses, which must not be written, printed, hashed into names or pickled to files.
+"""Keeps the secrets in addresses out of files, messages, names made by hashing, and pickles.
 
 The query of an `http(s)` address may contain a signature. `admit` removes the query from an address that a user
-passes, and stores the query in this process; clients call `query_of` when they send a request. A query is valid for
-its object and for the other files of the same dataset.
+passes, and stores the query in this process; clients call `query_of` when they send a request. A query is sent
+for its own object and for the other files of the same dataset.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SIGNING = re.compile(
     r"|e|token|.*[-_]token|s[vreptsidk]|srt?|spr|st|sk[a-z]+|hmac|hdnts|verify|response-.*",
     re.IGNORECASE,
 )
-"""Query parameters of clouds and content networks that sign an address and do not name an object."""
+"""Names of query parameters with which clouds and content networks sign addresses; they do not name an object."""
 
 _USER = re.compile(r"(?<=://)[^\s/?#'\"`<>]*@")
 _USER_WITH_SLASH = re.compile(r"(?<=://)[^\s/?#:@'\"`<>]+:(?!\d+(?:/|$))[^\s@'\"`<>]*@")
@@ -101,7 +101,7 @@ def queries_for_child() -> dict[str, str]:
 
 
 def redacted(text: str) -> str:
-    """Returns `text` with "…" in place of users, passwords and queries of addresses and secrets of the environment."""
+    """Replaces secrets of environment variables, and the user, password and query of each address, with "…"."""
     for secret in _secrets():
         text = text.replace(secret, "…")
     text = _USER_WITH_SLASH.sub("…@", _USER.sub("…@", text))

@@ -18,10 +18,10 @@ class ObjectStorageSettings:
     """Cache, limits and deadlines for data in object storage. Limits are for all processes of a node together.
 
     Attributes:
-        cache_path: local folder for index files and blocks, which all processes of a node share, on disk or in memory
+        cache_path: local folder, shared by all processes of a node, for index files and blocks; on disk or in memory
             (/dev/shm). Default: $TOKENLOOM_CACHE, else $XDG_CACHE_HOME/tokenloom, else ~/.cache/tokenloom.
         cache_bytes: limit for all blocks in that folder, in bytes.
-        block_bytes: size of a block, and of the largest request, in bytes.
+        block_bytes: size of a block, and limit for one request, in bytes.
         read_ahead_bytes: limit for prefetched ranges in memory, in bytes.
         concurrency: maximum number of concurrent requests.
         timeout_seconds: time limit for one request.
@@ -29,7 +29,7 @@ class ObjectStorageSettings:
         retries: maximum number of retries of one read (default: as many as fit within `deadline_seconds`).
 
     Raises:
-        ConfigError: a number is not positive, or a block does not fit the cache.
+        ConfigError: a number is out of range, or a block does not fit the cache.
     """
 
     cache_path: str | None = None
@@ -51,7 +51,7 @@ class ObjectStorageSettings:
         for name in ("timeout_seconds", "deadline_seconds"):
             checked_number(name, getattr(self, name), above=0)
         if self.block_bytes > self.cache_bytes:
-            raise ConfigError(f"`cache_bytes`: must be at least {self.block_bytes} (a block), got {self.cache_bytes}")
+            raise ConfigError(f"`cache_bytes`: must hold a block of {self.block_bytes} bytes, got {self.cache_bytes}")
 
     @property
     def folder(self) -> str:

@@ -63,7 +63,7 @@ def count_reads(source: str, **amounts: float) -> None:
 
 
 def storage_statistics() -> dict[str, SourceStatistics]:
-    """Returns the counts of this process by address; `loader_statistics` adds the counts of loader workers."""
+    """Returns {address: counts} of this process; `loader_statistics` adds the counts of loader workers."""
     with _lock:
         return {source: replace(entry) for source, entry in _counts.items()}
 

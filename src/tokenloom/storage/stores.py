@@ -44,13 +44,13 @@ _WAYS = {
 
 _CLASSES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}  # names of the store classes of obstore, by scheme
 
-_MOST_SIGNED_STORES = 128  # most cached stores of obstore for signed addresses, which take one store each
+_MOST_SIGNED_STORES = 128  # maximum number of cached stores of obstore for signed addresses; each address takes one
 
 S3_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_S3_ENDPOINT_URL")
 """Environment variables of the S3 endpoint: boto3's, obstore's, and an older one. The first that is set counts."""
 
 _ENDPOINTS = (*S3_VARIABLES, "AWS_METADATA_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT", "GOOGLE_BASE_URL")
-"""Environment variables of servers; obstore reads some itself, and its errors would print secrets in them."""
+"""Environment variables with URLs of servers. obstore reads some itself, and would print secrets in them in errors."""
 
 _SERVER = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[^\s/:\[\]]+)(:\d{1,5})?(/\S*)?")
 
@@ -78,8 +78,8 @@ class _Client:
 class ObstoreClient(_Client):
     """A client for S3, Google Cloud Storage, Azure and plain HTTP through obstore.
 
-    Endpoint, region and credentials come from the usual environment variables (`AWS_ENDPOINT_URL`, ...). Without an S3
-    key in these, boto3 provides credentials if it is installed: profiles, single sign-on, roles.
+    Endpoint, region and credentials come from the usual environment variables (`AWS_ENDPOINT_URL`, ...). If
+    AWS_ACCESS_KEY_ID is not set, boto3, if installed, provides credentials from profiles, single sign-on or roles.
     """
 
     def __init__(self, address: ObjectAddress, settings: ObjectStorageSettings) -> None:
@@ -100,10 +100,10 @@ class ObstoreClient(_Client):
             self._store = make(address.root, retry_config=_TRY_ONCE)
             self._writer = make(address.root)
         except (self._exceptions.BaseError, ValueError) as error:
-            message = f"cannot connect to `{address.root}` with these settings: {_reason_of(error)}"
+            message = f"cannot connect to `{address.root}` with the settings of the environment: {_reason_of(error)}"
             hint = "correct the environment variables of account and credentials, which `tokenloom doctor` lists"
             raise ConfigError(message, hint=hint) from clean_cause(error)
-        # Makes a store for one object, so its path is sent exactly as it was signed.
+        # Makes a store for each signed address, so that the path is sent exactly as it was signed.
         self._signed = lru_cache(_MOST_SIGNED_STORES)(partial(make, retry_config=_TRY_ONCE))
 
     def version(self, address: ObjectAddress) -> ObjectVersion:
@@ -171,7 +171,7 @@ def _version_of(meta: Any) -> ObjectVersion:
 
 
 def s3_endpoint() -> tuple[str, str] | None:
-    """Returns (variable, URL) of the S3 endpoint in the environment; None for Amazon's endpoint."""
+    """Returns (environment variable, URL) of the S3 endpoint; None, which means Amazon's, if no variable is set."""
     named = ((variable, endpoint_of(variable)) for variable in S3_VARIABLES)
     variable, url = next(((variable, url.rstrip("/")) for variable, url in named if url), ("", ""))
     if not url:
@@ -188,8 +188,8 @@ def s3_endpoint() -> tuple[str, str] | None:
 
 @cache
 def check_endpoint(variable: str, url: str) -> None:
-    """Raises `UnavailableError` at once if no server listens at an endpoint; does nothing behind a proxy."""
-    from urllib.request import getproxies, proxy_bypass  # takes 10 ms, which most users do not need
+    """Raises `UnavailableError` if no server listens at an endpoint. Skipped in child processes and behind a proxy."""
+    from urllib.request import getproxies, proxy_bypass  # slow (10 ms), and most users do not need it
 
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
@@ -215,13 +215,13 @@ def _make_store(url: str, *, options: dict[str, Any], **settings: Any) -> Any:
         settings["credential_provider"] = _boto3_credentials()
         if (endpoint := s3_endpoint()) is not None:
             settings["endpoint"] = endpoint[1]
-            # With options, obstore ignores AWS_ALLOW_HTTP, which `s3_endpoint` checks.
+            # Given `client_options`, obstore ignores AWS_ALLOW_HTTP, which `s3_endpoint` has checked.
             options = {**options, "allow_http": endpoint[1].startswith("http://")}
     return getattr(stores, _CLASSES[scheme])(bucket, client_options=options, **settings)
 
 
 def _boto3_credentials() -> Any | None:
-    """Returns the credentials of boto3; None if the environment has an S3 key, or boto3 has no credentials."""
+    """Returns the credentials of boto3; None if AWS_ACCESS_KEY_ID is set, or boto3 is missing or has no credentials."""
     is_missing = importlib.util.find_spec("boto3") is None and not os.environ.get("AWS_PROFILE")  # profiles need boto3
     if is_missing or os.environ.get("AWS_ACCESS_KEY_ID"):
         return None
@@ -263,7 +263,7 @@ class MultiStorageClient(_Client):
         return _right_below(address, self._below(address))
 
     def objects(self, address: ObjectAddress) -> dict[str, ObjectVersion]:
-        # Not from the listing, which has no etags for some stores.
+        # Versions do not come from the listing, which has no etags for some stores.
         return {key: self.version(replace(address, key=key)) for key in self._below(address)}
 
     def _below(self, address: ObjectAddress) -> list[str]:
@@ -374,7 +374,7 @@ def _version_of_file(file: Any) -> ObjectVersion:
 
 
 def _tag_of(headers: Any) -> str | None:
-    """Returns the file hash in an answer of the hub; None in an answer of another server, which sends other etags."""
+    """Returns the file hash in an answer of the hub; None for an answer of another server, whose etags differ."""
     tag = headers.get("x-linked-etag") or (headers.get("etag") if "x-repo-commit" in headers else None)
     return None if tag is None else tag.removeprefix("W/").strip('"')
 

@@ -15,17 +15,17 @@ _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a dev
 _KINDS[stat.S_IFDIR] = "a folder"
 
 HERE = "/0"
-"""Where device and inode numbers of this process are valid: in one boot and one mount namespace."""
+"""Names the boot and the mount namespace in which the device and inode numbers of this process are valid."""
 with suppress(OSError):
     HERE = f"{boot_id()}/0"
     HERE = f"{boot_id()}/{mount_namespace()}"
 
 
-class FileVersion(NamedTuple):  # four times as fast as a frozen dataclass, of which a start makes two per pair
+class FileVersion(NamedTuple):  # four times as fast as a frozen dataclass; a start makes two per pair
     """The version of a file when it was opened.
 
-    Two versions are of one unchanged file if size and modification time are equal. Within one `namespace`, either
-    device and inode or `changed_ns` must be equal, too; programs cannot set `changed_ns`. (Some user-space filesystems
+    Two versions are of one unchanged file if size and modification time are equal. Within one `namespace`, device and
+    inode must be equal, too, or else `changed_ns`; programs cannot set `changed_ns`. (Some user-space filesystems
     renumber inodes.)
     """
 
@@ -63,8 +63,8 @@ class FileVersion(NamedTuple):  # four times as fast as a frozen dataclass, of w
 
 
 def version_of(path: str) -> FileVersion:
-    """Returns the current version of a regular file with one `stat`."""
-    try:  # not in the context below: entering it takes longer than `stat`
+    """Returns the current version of a regular file; takes one `stat`."""
+    try:  # outside of `storage_errors`: entering that takes longer than `stat`
         status = os.stat(path)
     except OSError:
         with storage_errors("open", path):
@@ -90,7 +90,7 @@ def read_at_most(descriptor: int, num_bytes: int) -> bytes:
 
 
 def check_version(descriptor: int, expected: FileVersion | None, path: str) -> None:
-    """Raises a `ChangedFileError` if an open file has another version than `expected`, unless `expected` is None."""
+    """Raises a `ChangedFileError` if the version of an open file is not `expected`. `expected=None` accepts any."""
     if expected is not None:
         expected.check(FileVersion.of(os.fstat(descriptor)), path)
 

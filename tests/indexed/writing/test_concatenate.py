@@ -87,7 +87,7 @@ def test_a_disk_that_fills_up_leaves_nothing_behind(tmp_path, prefix, monkeypatc
     monkeypatch.setattr(os, name, full)
     with pytest.raises(StorageError, match="No space left on device") as caught:
         write_concatenated([part(prefix)] * 2, f"{tmp_path}/all")
-    assert caught.value.hint == "free space on the disk, or write to another one"
+    assert caught.value.hint == "delete files on the disk, or write to another disk"
     assert contents(tmp_path) == before
 
 
