@@ -131,7 +131,7 @@ def test_counts_recorded_before_are_checked(prefix):
     assert str(caught.value) == (
         f"`sequences_per_dataset`: no entry for `{prefix}`\nhint: add an entry for each dataset of the blend"
     )
-    with pytest.raises(ValueError, match="the data changed after they were recorded"):
+    with pytest.raises(ValueError, match="record `sequences_per_dataset` again"):
         build(make_config(prefix, sequences_per_dataset={prefix: [19, 20]}))
 
 

@@ -108,7 +108,7 @@ def test_a_sound_dataset_is_one_line_and_each_problem_names_file_and_field(capsy
         stream.write(struct.pack("<i", -5))
     assert run(capsys, "verify", prefix, "--vocab-size", 14)[1].splitlines() == [
         f"{prefix}: `{prefix}.idx`: expected a length of at least 0, found -5 for sequence 0",
-        f"{prefix}: `{prefix}.bin`: expected tokens below 14 (the vocabulary), found 14",
+        f"{prefix}: `{prefix}.bin`: expected tokens below 14 (the vocabulary size), found 14",
     ]
 
 
@@ -279,7 +279,7 @@ def test_rows_that_do_not_fit_are_named_and_leave_nothing(capsys, tmp_path, valu
         ("add PREFIX w FOLDER/no.parquet --kind document", "cannot open `FOLDER/no.parquet`"),
         ("add PREFIX w FOLDER/other.npy", "cannot read `FOLDER/other.npy` as a NumPy file"),
         ("add PREFIX w PREFIX.bin", "cannot read `PREFIX.bin` as a NumPy file"),
-        ("add PREFIX w FOLDER/values.npy --kind document", "a row for each of 2 documents, found 3"),
+        ("add PREFIX w FOLDER/values.npy --kind document", "expected 2 rows, one per document, found 3"),
         ("remove PREFIX w", "`PREFIX` has no column `w`"),
         ("add PREFIX w", "a file of values"),
         ("add PREFIX w FOLDER/bad.jsonl", "needs --kind document"),

@@ -126,7 +126,7 @@ def of_part(num_bytes):
         (catalogue_bytes(version=2), "expected version 1, found 2"),
         (catalogue_bytes(parts=[{}]), "expected `parts"),
         (catalogue_bytes(parts=None), "expected `parts`, found no such member"),
-        (catalogue_bytes(), "expected 5 sequences and 4 documents, as `.*all.idx` has, found 0 and 0"),
+        (catalogue_bytes(), "5 sequences and 4 documents, as `.*all.idx` has, found 0 sequences and 0 documents"),
         (of_part(-1), r"must be in \[0, 2\*\*62\)"),
         (of_part(24), r"`.*all\.catalogue`: expected 65548 bytes \(the end of sequence 4"),
     ],

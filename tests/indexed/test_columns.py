@@ -100,8 +100,8 @@ def test_a_column_is_replaced_or_removed_when_that_is_asked_for(prefix):
 @pytest.mark.parametrize(
     ("options", "blocks", "message"),
     [
-        ({}, [np.zeros(5)], "expected a row for each of 6 tokens, found 5"),
-        ({"kind": "document"}, [np.zeros(6)], "expected a row for each of 3 documents, found 6"),
+        ({}, [np.zeros(5)], "expected 6 rows, one per token, found 5"),
+        ({"kind": "document"}, [np.zeros(6)], "expected 3 rows, one per document, found 6"),
         ({}, [np.zeros(3), np.zeros((3, 2))], r"column `x`: expected rows of shape \[\], found \[2\]"),
         ({"dtype": "uint8"}, [np.array([1, 2, 300, 4, 5, 6])], "column `x`: value 300 does not fit uint8"),
         ({"dtype": "uint8"}, [np.array([0.5] * 6)], r"column `x`: value 0\.5 does not fit uint8"),
@@ -225,7 +225,7 @@ def test_rows_are_written_in_any_order_by_any_process_until_all_are_there(prefix
     with scattered() as column:
         column.write(2, rows[5:], offset=1)
         column.write(0, rows[1:3], offset=1)
-        gap = "`teacher`: 3 tokens lack a row; the first gap is at token 0 of document 0"
+        gap = "`teacher`: 3 tokens have no row, the first one at token 0 of document 0"
         with pytest.raises(ConfigError, match=gap):
             column.finish()
         for wrong, offset in ((rows[:2], 1), (rows[:3], 0), (rows[:1], -1)):
@@ -233,7 +233,7 @@ def test_rows_are_written_in_any_order_by_any_process_until_all_are_there(prefix
                 column.write(2, wrong, offset=offset)
         with pytest.raises(ConfigError, match=r"`teacher`: expected rows of shape \[2\], found \[\]"):
             column.write(2, rows[:1, 0])
-    with pytest.raises(ConfigError, match="pass the dtype and width of the first call"):
+    with pytest.raises(ConfigError, match="pass the dtype and width that the column was begun with"):
         scattered(dtype="uint8")
     child = os.fork()
     if child == 0:
@@ -317,7 +317,7 @@ def test_documents_are_found_in_their_files_and_records_in_the_pair():
     assert (files.tolist(), records.tolist()) == ([1, 0, 0, -1, 0], [2, 1, 4, 0, 1])
     assert (files.dtype, records.dtype) == (np.int32, np.int64)
     for asked in ([6], [-1], [0, 100]):
-        with pytest.raises(ConfigError, match="out of range: there are 6"):
+        with pytest.raises(ConfigError, match="out of range: only 6 exist"):
             origins.locate(np.array(asked))
     assert [origins.documents_of(*record).tolist() for record in ((0, 4), (0, 3), (1, 99))] == [[2], [], []]
     twice = Origins.from_runs(*joined_origins([(origins, range(6), None)] * 2))
@@ -402,10 +402,10 @@ def test_runs_that_cannot_be_are_refused_without_a_checksum(origins_path, offset
     data = bytearray(origins_path.read_bytes())
     struct.pack_into("<q", data, 128 + offset, value)
     origins_path.write_bytes(data)
-    with pytest.raises(DatasetFormatError, match="expected a valid run"):
+    with pytest.raises(DatasetFormatError, match="expected valid values in row"):
         read_records(origins_path)
     origins = read_origins(str(origins_path).removesuffix(".origins.npy"))
-    with pytest.raises(DatasetFormatError, match="expected a valid run"):
+    with pytest.raises(DatasetFormatError, match="expected valid values in row"):
         origins.locate(np.arange(6))
 
 

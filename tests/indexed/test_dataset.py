@@ -68,7 +68,7 @@ def test_numbers_outside_are_refused(dataset, row):
     for read in (dataset.__getitem__, dataset.get):
         with pytest.raises(IndexError) as caught:
             read(row)
-        assert str(caught.value) == f"sequence {row} of `{dataset.path_prefix}` out of range: it has 5 sequences"
+        assert str(caught.value) == f"sequence {row} of `{dataset.path_prefix}` out of range: there are 5 sequences"
 
 
 def test_other_types_are_refused(dataset):
@@ -118,7 +118,7 @@ def test_a_part_that_leaves_its_sequence_is_refused(dataset, offset, length):
     stop = 4 if length is None else offset + length
     with pytest.raises(IndexError) as caught:
         dataset.get(3, offset, length)
-    expected = f"tokens [{offset}, {stop}) of sequence 3 of `{dataset.path_prefix}` out of range: it has 4 tokens"
+    expected = f"tokens [{offset}, {stop}) of sequence 3 of `{dataset.path_prefix}` out of range: there are 4 tokens"
     assert str(caught.value) == expected
 
 
@@ -152,12 +152,12 @@ def test_gather_refuses_spans_that_leave_their_sequence(dataset, span):
     with pytest.raises(IndexError) as caught:
         gather(dataset, (0, 0, 3), span)
     expected = f"tokens [{span[1]}, {span[1] + span[2]}) of sequence 3 of `{dataset.path_prefix}`"
-    assert str(caught.value) == f"{expected} out of range: it has 4 tokens"
+    assert str(caught.value) == f"{expected} out of range: there are 4 tokens"
 
 
 @pytest.mark.parametrize("row", [5, -1, 2**62])
 def test_gather_refuses_unknown_sequences(dataset, row):
-    with pytest.raises(IndexError, match=f"sequence {row} of .* out of range: it has 5"):
+    with pytest.raises(IndexError, match=f"sequence {row} of .* out of range: there are 5"):
         gather(dataset, (0, 0, 3), (row, 0, 1))
 
 
@@ -233,7 +233,7 @@ def test_an_empty_dataset_can_be_read(tmp_path, mmap):
     dataset = IndexedDataset(write_pair(tmp_path / "empty", []), mmap=mmap)
     assert (len(dataset), dataset.num_documents, dataset.num_tokens) == (0, 0, 0)
     assert (dataset[:], list(dataset), dataset.document_indices.tolist()) == ([], [], [0])
-    with pytest.raises(IndexError, match=r"sequence 0 of .* out of range: it has 0"):
+    with pytest.raises(IndexError, match=r"sequence 0 of .* out of range: there are 0"):
         dataset[0]
 
 

@@ -125,7 +125,7 @@ def test_lengths_of_a_users_own_are_not_passed_by(prefix):
 
     halves = [document[: len(document) // 2] for document in DOCUMENTS]
     assert_same_as(samples_of(Scaled(prefix)), samples_of(Lists(halves)))
-    with pytest.raises(Exception, match="out of range: it has"):
+    with pytest.raises(Exception, match="out of range: there are"):
         samples_of(Doubled(prefix)).batch(range(8))
 
 

@@ -81,7 +81,7 @@ def test_tokens_outside_the_vocabulary_are_named(prefix):
     assert verify_dataset(prefix).ok
     report = verify_dataset(f"{prefix}.bin", vocab_size=16)
     assert report.problems == (
-        f"`{prefix}.bin`: expected tokens below 16 (the vocabulary), found 16",
+        f"`{prefix}.bin`: expected tokens below 16 (the vocabulary size), found 16",
         f"`{prefix}.bin`: expected tokens of at least 0, found -2",
     )
 
@@ -172,7 +172,7 @@ def test_lengths_that_pointers_contradict_are_named(tmp_path, plain, consumer):
 def test_an_index_that_is_another_than_its_manifest_says_is_refused(tmp_path, recorded, consumer):
     size, crc32 = read_manifest(recorded).pair.index.num_bytes, read_manifest(recorded).pair.index.crc32
     move_tokens(recorded, 1100, 1150, 3, pointers=True)
-    expected = f"expected {size} bytes with CRC-32 {crc32:08x}, as the manifest says, found {size} with "
+    expected = f"expected {size} bytes with CRC-32 {crc32:08x}, as the manifest says, found {size} bytes with CRC-32 "
     with pytest.raises(DatasetFormatError, match=f"`{recorded}.idx`: {expected}"):
         consumers(tmp_path)[consumer](recorded)
     assert not [name for name in os.listdir(tmp_path) if "output" in name]
@@ -191,7 +191,7 @@ def test_sums_are_those_of_what_lies_between(plain):
     dataset = IndexedDataset(plain)
     expected = int(dataset.sequence_lengths[10:900].sum())
     check_sum(dataset, range(10, 900), expected)
-    with pytest.raises(DatasetFormatError, match="tokens for sequences 10 to 900, found"):
+    with pytest.raises(DatasetFormatError, match=r"tokens in sequences \[10, 900\), found"):
         check_sum(dataset, range(10, 900), expected + 1)
 
 

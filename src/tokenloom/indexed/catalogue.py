@@ -1,4 +1,4 @@
-"""Catalogues join many pairs into one dataset without copying tokens: `PREFIX.catalogue` replaces `PREFIX.bin`.
+"""Catalogues (`PREFIX.catalogue` instead of `PREFIX.bin`) join many pairs into one dataset without copying tokens.
 
 `PREFIX.idx` indexes the sequences of all pairs. Its pointers are byte offsets into one range, in which the tokens of
 each pair start at a multiple of `ALIGNMENT`. So all `.bin` files can be mapped next to each other, and kernels treat
@@ -35,9 +35,9 @@ def catalogue_path(prefix: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """The part of a dataset with the tokens of one `.bin` file: a whole pair, or one pair of a catalogue.
+    """The part of a dataset whose tokens are in one `.bin` file: a whole pair, or one pair of a catalogue.
 
-    Byte pointers are in [start, start + num_bytes). The part has the sequences `rows` and the documents `documents`.
+    Its byte pointers are in [start, start + num_bytes). `rows` and `documents` are its sequence and document indices.
     """
 
     prefix: str
@@ -53,9 +53,9 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CataloguePart:
-    """The record of a pair in a catalogue; `num_bytes` and later fields describe its `.bin`, see `RecordedFile`.
+    """The record of a pair in a catalogue; `num_bytes` and the fields after it describe its `.bin`, see `RecordedFile`.
 
-    In the catalogue file, a prefix below the folder of this file is relative to that folder; others are absolute.
+    In the catalogue file, prefixes below its folder are relative to that folder; other prefixes are absolute.
     """
 
     prefix: str
@@ -69,9 +69,9 @@ class CataloguePart:
     def __post_init__(self) -> None:
         counts, name = (self.num_bytes, self.num_sequences, self.num_documents), repr(self.prefix[:100])
         if not all(0 <= count < _MOST_TOKEN_BYTES for count in counts):
-            raise ConfigError(f"counts of {name}: must be in [0, 2**62), got {str(counts)[:100]}")
+            raise ConfigError(f"bytes, sequences, documents of {name}: must be in [0, 2**62), got {str(counts)[:100]}")
         if not can_be_path(self.prefix) or not -(2**63) <= (self.modified_ns or 0) < 2**63:
-            raise ConfigError(f"{name} must be a path, `modified_ns` an int64, got {str(self.modified_ns)[:100]}")
+            raise ConfigError(f"{name} must be a path, and `modified_ns` an int64, not {str(self.modified_ns)[:100]}")
 
     @property
     def file(self) -> RecordedFile:
@@ -95,7 +95,7 @@ class Catalogue:
         total = sum(part.num_bytes + ALIGNMENT for part in self.parts)
         if self.alignment != ALIGNMENT or total >= _MOST_TOKEN_BYTES:
             wanted = f"expected alignment {ALIGNMENT} and less than 2**62 bytes of tokens"
-            raise ConfigError(f"{wanted}, found {self.alignment} and {total}")
+            raise ConfigError(f"{wanted}, found alignment {self.alignment} and {total} bytes")
 
     @cached_property
     def extents(self) -> Extents:
@@ -119,13 +119,13 @@ class Catalogue:
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
     def check_header(self, header: Header, *, prefix: str) -> None:
-        """Raises a `DatasetFormatError` if the counts in an index header are not those of the catalogue."""
+        """Raises a `DatasetFormatError` if the counts in an index header differ from the counts in the catalogue."""
         expected = header.num_sequences, header.num_boundaries - 1
         found = sum(part.num_sequences for part in self.parts), sum(part.num_documents for part in self.parts)
         if found != expected:
             wanted = f"{expected[0]} sequences and {expected[1]} documents, as `{idx_path(prefix)}` has"
-            hint = "the two files do not belong together; write the catalogue again"
-            raise damaged(catalogue_path(prefix), wanted, f"{found[0]} and {found[1]}", hint=hint)
+            hint = "the index and the catalogue do not belong together; write both again"
+            raise damaged(catalogue_path(prefix), wanted, f"{found[0]} sequences and {found[1]} documents", hint=hint)
 
     def source(self, prefix: str, *, mmap: bool, settings: ObjectStorageSettings | None = None) -> ExtentSource:
         """Returns the source of the tokens of all pairs; opens no file yet."""
@@ -142,7 +142,7 @@ class Catalogue:
 
 
 def read_catalogue(prefix: str, *, read: Callable[[str], Bytes] = map_whole) -> Catalogue | None:
-    """Returns the catalogue of a prefix, from the bytes that `read(path)` returns; None if the file does not exist."""
+    """Returns the catalogue of a prefix; None if its file does not exist. `read(path)` returns the bytes of a file."""
     path, hint = catalogue_path(prefix), "write the catalogue again: the file is truncated, damaged or of another kind"
     try:
         data = read(path).tobytes()

@@ -1,6 +1,6 @@
 """Columns: NumPy arrays beside a pair. A column has a row per token, sequence, document, or range of documents.
 
-A column is the file `PREFIX.NAME.npy`; `PREFIX.columns.json` describes all columns of a pair. FORMAT.md has the bytes.
+A column is the file `PREFIX.NAME.npy`; `PREFIX.columns.json` describes all columns. FORMAT.md describes the bytes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tokenloom.storage.settings import ObjectStorageSettings
 FORMAT = "tokenloom columns"
 
 Kind = Literal["token", "sequence", "document", "runs"]
-"""What a row of a column belongs to; rows of "runs" are int64 (first document, file, first record)."""
+"""What each row of a column belongs to. A row of kind "runs" is int64 (first document, file, first record)."""
 
 _NAME = re.compile("[A-Za-z][A-Za-z0-9_-]{0,63}")
 _BLOCK_BYTES = 16 << 20
@@ -53,9 +53,9 @@ class ColumnFacts:
         kind: what a row belongs to, see `Kind`.
         dtype: name of a boolean, integer or float NumPy dtype.
         shape: (rows,) or (rows, values per row).
-        num_bytes, crc32: size and CRC-32 of the file; 0 before it is written.
-        of: for a row per token, whether the row belongs to the token as input ("token") or as target ("label").
-        padding: value for slots of a sample without a token.
+        num_bytes, crc32: size and CRC-32 of the `.npy` file; both 0 before the file is written.
+        of: in a column per token, whether rows belong to tokens as inputs ("token") or as targets ("label").
+        padding: value for the slots of a sample that contain no token.
         made_by: name of the writer; None if unknown.
         about: further metadata as JSON values, such as the tokenizer for roles or the input files for origins.
     """
@@ -79,9 +79,9 @@ class ColumnFacts:
         object.__setattr__(self, "padding", float(self.padding))
         check_count("num_bytes of the column", self.num_bytes)
         for size in self.shape:
-            check_count("a size of the column", size)
+            check_count("a dimension of the column", size)
         if len(self.shape) not in (1, 2) or (self.kind == "runs" and (self.dtype, self.shape[1:]) != ("int64", (3,))):
-            rule = "must have one or two dimensions, and int64[…, 3] for runs"
+            rule = "must have one or two dimensions, and be int64[…, 3] for runs"
             raise ConfigError(f"`shape`: {rule}, got {self.dtype}{[*self.shape]}")
 
     @property
@@ -177,13 +177,13 @@ def read_columns(pair: IndexedDataset) -> Mapping[str, ColumnFacts]:
     """Returns the descriptions of the columns of a pair, by name.
 
     Raises:
-        DatasetFormatError: the file of descriptions is damaged, or was written for another pair.
+        DatasetFormatError: `PREFIX.columns.json` is damaged, or was written for another pair.
     """
     return _read_record(pair).columns
 
 
 def recorded_columns(prefix: str, *, object_storage: ObjectStorageSettings | None = None) -> Mapping[str, ColumnFacts]:
-    """Returns the columns in `PREFIX.columns.json`, not compared with the pair; {} if this is missing or damaged."""
+    """Returns the columns in `PREFIX.columns.json` without checking the pair; {} if this file is missing or damaged."""
     with suppress(DatasetFormatError):
         return _parsed_record(prefix, object_storage).columns
     return {}
@@ -198,14 +198,14 @@ def _read_record(pair: IndexedDataset) -> _Record:
 
 def _parsed_record(prefix: str, settings: ObjectStorageSettings | None) -> _Record:
     path = columns_path(prefix)
-    recover(path)  # finishes a replacement whose process died, or the description would be older than the column
+    recover(path)  # finishes a replacement whose process died; else the description could be older than the column
     if (data := read_if_exists(path, None, settings)) is None:
         return _Record(index_start_crc32=0, pair="", columns={})
     return layout.parse_record(_Record, data, path=path, what=FORMAT, hint=_REWRITE)
 
 
 def open_column(pair: IndexedDataset, name: str) -> Column | None:
-    """Opens a column of a pair, mapped (in object storage: its local copy); None if the pair has no such column.
+    """Maps a column of a pair (in object storage: a local copy of it); None if the pair has no such column.
 
     Raises:
         DatasetNotFoundError: the column file or its description is missing.
@@ -224,7 +224,7 @@ def open_column(pair: IndexedDataset, name: str) -> Column | None:
         if not is_missing(error):
             raise
         message = f"no file `{path}`, which `{columns_path(pair.path_prefix)}` describes"
-        raise DatasetNotFoundError(message, hint="copy it with the pair, or remove the column") from error
+        raise DatasetNotFoundError(message, hint="copy the file with the pair, or remove the column") from error
     _check_rows(facts, pair.index.header, pair.num_tokens, path=path)
     if facts.kind == "token" and record.pair != _pair_hash(pair.index_source(), pair.byte_source):
         raise foreign(path)
@@ -232,7 +232,7 @@ def open_column(pair: IndexedDataset, name: str) -> Column | None:
 
 
 def _values(path: str, data: NDArray[np.uint8], facts: ColumnFacts) -> NDArray[Any]:
-    """Returns the array in a `.npy` file after comparing its size and header with the description."""
+    """Compares size and header of a `.npy` file with the description; returns the array in the file."""
     if len(data) != facts.num_bytes:
         raise damaged(path, f"{facts.num_bytes} bytes", len(data), hint=_REWRITE)
     expected, header = np.dtype(facts.dtype), npy_header(np.dtype(facts.dtype), facts.shape)
@@ -245,7 +245,7 @@ def _values(path: str, data: NDArray[np.uint8], facts: ColumnFacts) -> NDArray[A
 
 
 def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """Returns the header of a NumPy file of version 1.0; its size does not depend on the number of rows."""
+    """Returns a NumPy header of version 1.0; the size of the header does not depend on the number of rows."""
     stream = io.BytesIO()
     np.lib.format.write_array_header_1_0(stream, {"descr": dtype.str, "fortran_order": False, "shape": shape})
     return stream.getvalue()
@@ -255,7 +255,7 @@ def _check_rows(facts: ColumnFacts, header: Header, num_tokens: int, *, path: st
     """Raises a `DatasetFormatError` if a column has the wrong number of rows; the kind "runs" has no fixed number."""
     rows = {"token": num_tokens, "sequence": header.num_sequences, "document": header.num_boundaries - 1}
     if facts.kind != "runs" and facts.shape[0] != rows[facts.kind]:
-        wanted = f"a row for each of {rows[facts.kind]} {facts.kind}s"
+        wanted = f"{rows[facts.kind]} rows, one per {facts.kind}"
         raise damaged(path, wanted, facts.shape[0], hint="write the column again")
 
 
@@ -267,11 +267,11 @@ def _pair_hash(index: ByteSource, tokens: ByteSource) -> str:
 # --- writing --------------------------------------------------------------------------------------------------
 
 WrittenColumn = tuple[PendingFile, ColumnFacts]
-"""The complete but unpublished file of a column, and its description."""
+"""The complete but unpublished file of a column, and the description of the column."""
 
 
 class ColumnWriter:
-    """Writes a column block by block, to a file with a hidden name. Not thread-safe.
+    """Writes a column, block by block, to a file with a hidden name. Not thread-safe.
 
     `facts.shape` may set the number of values per row; otherwise the first block sets it. Integers must fit the dtype.
     """
@@ -323,10 +323,10 @@ def _row_bytes(name: str, rows: NDArray[Any], dtype: np.dtype[Any], width: tuple
 
 
 class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
-    """A column with one row per token, which any number of processes write in any order.
+    """A column with one row per token; any number of processes write the rows, in any order.
 
-    Rows are kept in the folder `PREFIX.NAME.npy.HASH.part` until `finish`, so a later process can continue. One process
-    calls `finish`, after all other processes closed this object. The last write to a row wins. Not thread-safe.
+    The folder `PREFIX.NAME.npy.HASH.part` holds the rows until `finish`, so a later process can continue. One process
+    calls `finish`, after all others have closed their object. The last write to a row wins. Not thread-safe.
 
     Example:
         >>> import tempfile
@@ -345,7 +345,7 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
     Args:
         path_prefix: path of a local pair without `.bin` or `.idx`.
         name, dtype: see `add_column`.
-        width: values per row; None for a column of one dimension.
+        width: number of values per row; None for a column of one dimension.
         resumes: whether to keep rows that were written before; False removes them.
     """
 
@@ -362,7 +362,7 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
         self._name, self._dtype = checked_name(name), checked_dtype(dtype)
         self._width = () if width is None else (width,)
         if pair.is_remote:
-            hint = "write the column of a local copy, then pass the array in its `.npy` file to `add_column`"
+            hint = "write the column for a local copy of the pair, then pass its array to `add_column`"
             raise ConfigError(f"`{pair.path_prefix}`: must be a pair in a local folder", hint=hint)
         start = index_start_crc32(pair.index.header, pair.index.sequence_lengths)
         self._folder = f"{column_path(pair.path_prefix, name)}.{start:08x}.part"
@@ -381,7 +381,7 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
         file = io.FileIO(path, "rb+", opener=lambda path, flags: os.open(path, flags | os.O_CREAT, 0o666))
         if (found := os.fstat(file.fileno()).st_size) not in (0, size):
             file.close()
-            hint = "pass the dtype and width of the first call, or `resumes=False` to start again"
+            hint = "pass the dtype and width that the column was begun with, or `resumes=False` to start again"
             raise ConfigError(f"column `{self._name}`: expected {size} bytes in `{path}`, found {found}", hint=hint)
         os.ftruncate(file.fileno(), size)
         return file
@@ -394,11 +394,11 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
         self._files.close()
 
     def discard(self) -> None:
-        """Removes the rows written so far by all processes."""
+        """Removes the rows that all processes have written so far."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def write(self, sequence: int, rows: NDArray[Any], *, offset: int = 0) -> None:
-        """Writes `rows`, any[count] or any[count, width]: one row per token of a sequence, from token `offset` on.
+        """Writes one row per token of a sequence, from token `offset` on; `rows` is any[count] or any[count, width].
 
         Raises:
             ConfigError: the tokens are out of range, the rows have another shape, or a value does not fit the dtype.
@@ -427,11 +427,11 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
 
         Raises:
             ConfigError: a token has no row yet; the message names the first such token.
-            OutputExistsError: the column exists already, without `overwrite=True`.
+            OutputExistsError: the column exists already, and `overwrite` is False.
         """
         if missing := self.num_missing():
             first = token_place(self._pair, int(np.argmin(self._map("rows-there", np.uint8, ()))))
-            raise ConfigError(f"column `{self._name}`: {missing:,} tokens lack a row; the first gap is {first}")
+            raise ConfigError(f"column `{self._name}`: {missing:,} tokens have no row, the first one {first}")
         values = self._map("values", self._dtype, self._width)
         found = add_column(self._pair.path_prefix, self._name, blocks_of(values), dtype=self._dtype, **facts)
         self.close()
@@ -490,7 +490,7 @@ def add_column(
     overwrite: bool = False,
     object_storage: ObjectStorageSettings | None = None,
 ) -> ColumnFacts:
-    """Writes a column of an existing pair in bounded memory and publishes it atomically.
+    """Adds a column to an existing pair: writes it in bounded memory, and publishes it atomically.
 
     Example:
         >>> import tempfile
@@ -506,15 +506,16 @@ def add_column(
     Args:
         path_prefix: path or address of the pair without `.bin` or `.idx`.
         name: a letter, then letters, digits, `_` or `-`.
-        blocks: the rows, one array or an iterable of arrays: any[count] or any[count, k].
+        blocks: the rows: one array or an iterable of arrays, each any[count] or any[count, k].
         dtype, kind, of, padding, made_by: see `ColumnFacts`; `kind` cannot be "runs".
         overwrite: whether to replace an existing column of this name.
         object_storage: cache and limits for data in object storage.
 
     Raises:
         ConfigError: the name, the dtype, the kind or a block is invalid.
-        DatasetNotFoundError, DatasetFormatError: the pair does not exist, or the number of rows does not match it.
-        OutputExistsError: the column exists already, without `overwrite=True`.
+        DatasetNotFoundError: the pair does not exist.
+        DatasetFormatError: the number of rows does not match the pair.
+        OutputExistsError: the column exists already, and `overwrite` is False.
         OutputBusyError: another process is writing the pair.
     """
     pair = IndexedDataset(path_prefix, object_storage=object_storage)

@@ -54,14 +54,14 @@ _PINNED: ContextVar[dict[str, dict[str, FileVersion]]] = ContextVar("_PINNED", d
 _LARGE_GATHER_BYTES = 1 << 30
 """Gathers of more bytes than this are compared with the file size before memory is allocated."""
 
-_PARTS_AT_ONCE = 256  # spans copied per call of NumPy, which bounds the memory for their parts
+_PARTS_AT_ONCE = 256  # number of spans copied per call of NumPy; bounds the memory for their parts
 
 _MOST_BLOCKS = 4  # a block is fetched whole unless a long sequence makes it larger than this many block sizes
 
 
 @contextmanager
 def pin_inputs(prefixes: Sequence[str]) -> Iterator[None]:
-    """In the `with` block, raises a `ChangedFileError` if a dataset is opened again after one of its files changed."""
+    """In the `with` block, opening one of these datasets again raises a `ChangedFileError` if a file of it changed."""
     outer = _PINNED.get()
     token = _PINNED.set({**outer, **{prefix: outer.get(prefix, {}) for prefix in map(prefix_of, prefixes)}})
     try:
@@ -71,7 +71,7 @@ def pin_inputs(prefixes: Sequence[str]) -> Iterator[None]:
 
 
 class DatasetFiles:
-    """Opens files of a dataset, and reopens only the same versions of them; `open` sets `catalogue` for a catalogue."""
+    """Opens the files of a dataset; reopens only unchanged ones. `open` sets `catalogue` if there is no `.bin` file."""
 
     def __init__(self, prefix: str, *, mmap: bool, settings: ObjectStorageSettings | None) -> None:
         self.catalogue: Catalogue | None = None
@@ -88,7 +88,7 @@ class DatasetFiles:
                 with suppress(MissingObjectError):
                     answer.result()  # a signal to the main thread ends the wait, not the request
         before = dict(self._versions)
-        try:  # an open that fails costs nothing; a check before it would double the calls to shared filesystems
+        try:  # files are checked only after a failure, as a check before would double the calls to shared filesystems
             tokens, index = self._open_tokens(), MappedFile(self.index_file(), at_once=True)
             path = catalogue_path(self._prefix)  # other checks compare only `.bin` and `.idx`
             if self.catalogue is not None and not is_remote(path) and path in self._versions:
@@ -118,7 +118,7 @@ class DatasetFiles:
                 self._check(source.path, source.version)
 
     def map_beside(self, path: str) -> Bytes:
-        """Maps a file or object beside the pair, uint8[size]; `ChangedFileError` if it changed since the first call."""
+        """Maps a file or object beside the pair as uint8[size]; `ChangedFileError` if changed since the first call."""
         if is_remote(path):
             return map_version(local_copy(self._object(path)))[0]
         data, version = map_version(path)
@@ -190,7 +190,7 @@ class DatasetStatistics:
         shortest, longest, mean_length: sequence lengths in tokens; 0 for an empty dataset.
         num_empty: number of sequences without tokens.
         percentiles: (percent, length in tokens) for each of `PERCENTILES`, with NumPy's "lower" interpolation.
-        histogram: (start, stop, count) bins: `count` sequences have lengths in [start, stop), bounded by powers of two.
+        histogram: (start, stop, count) of bins [0, 1), [1, 2), [2, 4), …: `count` lengths are in [start, stop).
         modes: (mode, number of sequences, number of tokens) for each mode: 0 text, 1 images. Empty unless multimodal.
     """
 
@@ -210,12 +210,12 @@ class DatasetStatistics:
 
 def damaged_lengths(path: str, num_tokens: int, found: int) -> DatasetFormatError:
     """Returns the error for an index whose lengths add up to `found` instead of `num_tokens`."""
-    message = f"`{path}`: expected lengths of at least 0 that add up to {num_tokens} tokens, found {found}"
+    message = f"`{path}`: expected lengths of at least 0 that add up to {num_tokens} tokens, found a sum of {found}"
     return DatasetFormatError(message, hint="the index is damaged; `tokenloom verify` shows where")
 
 
 def _doublings(lengths: NDArray[np.int32]) -> tuple[tuple[int, int, int], ...]:
-    """Returns a histogram with bins [0, 1), [1, 2), [2, 4), ..., without empty bins at either end."""
+    """Counts lengths in bins [0, 1), [1, 2), [2, 4), ...; omits empty bins at both ends."""
     exponents = np.frexp(lengths.astype(np.float64))[1]  # 0 -> 0, 1 -> 1, 2..3 -> 2, 4..7 -> 3
     counts = np.bincount(exponents)
     first = int(np.flatnonzero(counts)[0])
@@ -316,7 +316,7 @@ class IndexedDataset(HasFacts):
         counts = header.num_sequences, header.num_boundaries
         if self.sequences_per_dataset is not None and tuple(self.sequences_per_dataset) != counts:
             message = f"`{path}`: expected {tuple(self.sequences_per_dataset)} sequences and boundaries, found {counts}"
-            raise DatasetFormatError(message, hint="record the counts again: the data changed after they were recorded")
+            raise DatasetFormatError(message, hint="record `sequences_per_dataset` again: the data changed since")
         if self.dtype_code is not None and self.dtype_code != header.dtype_code:
             message = f"`{path}`: expected dtype code {self.dtype_code}, found {header.dtype_code} ({header.dtype})"
             raise DatasetFormatError(message, hint="tokenize the data again, or pass a pair with the expected dtype")
@@ -358,7 +358,7 @@ class IndexedDataset(HasFacts):
 
     @property
     def remote_paths(self) -> list[str]:
-        """The addresses of the token objects; empty for local data, and for a local catalogue until it is open."""
+        """The addresses of the objects with tokens; empty for local data, and for a local catalogue until opened."""
         if self.is_open and isinstance(self.byte_source, ExtentSource):
             return self.byte_source.remote_paths
         return [bin_path(self.path_prefix)] if self.is_remote else []
@@ -380,7 +380,7 @@ class IndexedDataset(HasFacts):
 
     @property
     def sections(self) -> list[Section]:
-        """The part of the dataset in each `.bin` file; a pair has one section."""
+        """The parts of the dataset, one per `.bin` file; a pair has one section."""
         if self.catalogue is not None:
             return self.catalogue.sections
         rows, documents, num_bytes = range(len(self)), range(self.num_documents), self.byte_source.num_bytes
@@ -394,7 +394,7 @@ class IndexedDataset(HasFacts):
         return (end - begin) // self.dtype.itemsize
 
     def first_tokens(self, sequences: Int64s) -> Int64s:
-        """Returns the index, in the whole dataset, of the first token of each sequence: int64[count]."""
+        """Returns the index, int64[count], of the first token of each sequence, counted over the whole dataset."""
         starts: Int64s = self.index.sequence_pointers[sequences]
         if self.catalogue is not None:
             extents = self.extents
@@ -403,7 +403,7 @@ class IndexedDataset(HasFacts):
         return starts // self.dtype.itemsize
 
     def held_pointers(self) -> NDArray[np.int64]:
-        """Returns the byte offset of each sequence in the concatenation of all `.bin` files: int64[num_sequences]."""
+        """Returns the byte offset, int64[num_sequences], of each sequence in the concatenation of all `.bin` files."""
         if self.catalogue is None:
             return self.index.sequence_pointers
         return self.first_tokens(np.arange(len(self))) * self.dtype.itemsize
@@ -413,7 +413,7 @@ class IndexedDataset(HasFacts):
         return self._index_file
 
     def map_beside(self, path: str) -> Bytes:
-        """Maps a file or object beside the pair, uint8[size]; `ChangedFileError` if it changed since the first call."""
+        """Maps a file or object beside the pair as uint8[size]; `ChangedFileError` if changed since the first call."""
         return self._files.map_beside(path)
 
     def version_of_section(self, number: int) -> FileVersion | None:
@@ -429,7 +429,7 @@ class IndexedDataset(HasFacts):
         self._index_watch.check()
 
     def check_tokens(self, offset: int = 0, num_bytes: int | None = None) -> None:
-        """Raises a `ChangedFileError` if the index or the mapped tokens in a byte range (default: all) changed."""
+        """Raises a `ChangedFileError` if the index or, in a byte range (default: all), the mapped tokens changed."""
         if self._token_watch is None:
             self._token_watch = Watch([self._index_file.mapped], self.byte_source.mapped)
         self._token_watch.check_tokens(offset, self.byte_source.num_bytes if num_bytes is None else num_bytes)
@@ -503,18 +503,18 @@ class IndexedDataset(HasFacts):
         source.will_need(offsets[vast], num_bytes[vast])
 
     def block_numbers(self, sequences: NDArray[Any], block_bytes: int) -> Int64s:
-        """Returns the index of the block of each sequence, for blocks of about `block_bytes`: int64[count]."""
+        """Returns the block index, int64[count], of each sequence, for blocks of about `block_bytes`."""
         starts = self.index.sequence_pointers[sequences]
         numbers: Int64s = np.searchsorted(self.block_starts(block_bytes), starts, side="right") - 1
         return numbers
 
     def block_starts(self, block_bytes: int) -> Int64s:
-        """Returns the byte pointer of the first sequence of each block: int64[num_blocks]; reads all pointers once.
+        """Returns the byte pointer, int64[num_blocks], of the first sequence of each block; reads all pointers once.
 
-        A sequence belongs to the block of its first byte. No block spans two `.bin` files.
+        A sequence belongs to the block that contains its first byte. No block spans two `.bin` files.
         """
         if block_bytes not in self._block_starts:
-            pointers = np.array(self.index.sequence_pointers)  # aligned
+            pointers = np.array(self.index.sequence_pointers)  # an aligned copy
             is_first = np.diff(pointers // block_bytes, prepend=-1) != 0
             if len((extents := self.extents).starts) > 1:
                 is_first |= np.diff(extents.parts_at(pointers), prepend=-1) != 0
@@ -541,7 +541,7 @@ class IndexedDataset(HasFacts):
         return self.get(idx)
 
     def get(self, idx: int, offset: int = 0, length: int | None = None) -> Any:
-        """Returns tokens [offset, offset + length) of one sequence; all from `offset` on if `length` is None."""
+        """Returns tokens [offset, offset + length) of one sequence; all tokens from `offset` on if `length` is None."""
         row = self._row(idx)
         index = self.index
         available = int(index.sequence_lengths[row])
@@ -554,9 +554,9 @@ class IndexedDataset(HasFacts):
         return (tokens, self.sequence_modes[row]) if self.multimodal else tokens
 
     def gather(self, sequences: Int64s, starts: Int64s, lengths: Int64s) -> Tokens:
-        """Returns the concatenated tokens of many spans: dtype[sum(lengths)]; each span must lie within its sequence.
+        """Returns the tokens of many spans, concatenated: dtype[sum(lengths)]. Each span must lie within its sequence.
 
-        Reads mapped tokens in one kernel call, and other tokens span by span, in object storage concurrently.
+        Reads mapped tokens in one kernel call, tokens in object storage concurrently, and others span by span.
 
         Args:
             sequences: int64[num_spans], the sequence index of each span.
@@ -620,10 +620,10 @@ class IndexedDataset(HasFacts):
     def _outside(self, row: int, start: int, stop: int) -> IndexError:
         self.check_index()
         where = f"tokens [{start}, {stop}) of sequence {row} of `{self.path_prefix}`"
-        return IndexError(f"{where} out of range: it has {self.index.sequence_lengths[row]} tokens")
+        return IndexError(f"{where} out of range: there are {self.index.sequence_lengths[row]} tokens")
 
     def _no_row(self, row: int) -> IndexError:
-        return IndexError(f"sequence {row} of `{self.path_prefix}` out of range: it has {len(self)} sequences")
+        return IndexError(f"sequence {row} of `{self.path_prefix}` out of range: there are {len(self)} sequences")
 
     def _row(self, idx: Any) -> int:
         if not isinstance(idx, (int, np.integer)):
@@ -660,12 +660,12 @@ class IndexedDataset(HasFacts):
         source = self.byte_source
         if isinstance(source, ExtentSource) and not source.extents.holds(begin, num_bytes):  # gaps read as zeros
             self.check_index()
-            message = f"bytes [{begin}, {begin + num_bytes}) of `{self.tokens_path}` lie in no file of the catalogue"
+            message = f"byte pointers [{begin}, {begin + num_bytes}) lie in no file that `{self.tokens_path}` lists"
             raise DatasetFormatError(message, hint="the index is damaged; write the catalogue again")
         try:
             tokens = source.read(begin, num_bytes).view(self._token_dtype)
         except StorageError:
-            self.check_index()  # reports a changed index first: the offset came from it
+            self.check_index()  # reports a changed index first, as the offset came from the index
             raise
         if (watch := self._token_watch) is None:
             self.check_tokens(begin, num_bytes)
@@ -684,12 +684,12 @@ class IndexedDataset(HasFacts):
         return self.index.document_indices
 
     def get_document_indices(self) -> Int64s:
-        """Returns `document_indices`; the reference's older name for it."""
+        """Returns `document_indices`, under an older name of the reference."""
         return self.document_indices
 
     @property
     def sequence_modes(self) -> NDArray[np.int8]:
-        """The mode of each sequence of a multimodal dataset, 0 for text and 1 for images: int8[num_sequences]."""
+        """The mode, int8[num_sequences], of each sequence of a multimodal dataset: 0 for text, 1 for images."""
         if self.index.sequence_modes is None:
             raise ConfigError(f"`{self.path_prefix}` was opened without modes", hint="open it with `multimodal=True`")
         return self.index.sequence_modes
@@ -745,8 +745,8 @@ def dataset_identity(dataset: IndexedDataset) -> dict[str, Any]:
     """Returns JSON-serialisable values that identify the data of a pair; a copy elsewhere has the same values.
 
     The values are dtype, counts in the header, both file sizes, and a hash of evenly spread blocks of each file; a
-    change between the blocks goes unnoticed. In place of the hash of the `.bin`, an object has its etag, as each block
-    would take a round trip, and a catalogue has a hash of its records. Cached for local files until they change.
+    change between the blocks goes unnoticed. Instead of the hash of the `.bin` file, an object has its etag (each block
+    would take a round trip), and a catalogue has a hash of its records. Cached for local files until they change.
     """
     if not _is_settled(dataset) or dataset.identity_found is None:
         dataset.identity_found = _identity(dataset)
@@ -792,13 +792,13 @@ def _identity(dataset: IndexedDataset) -> dict[str, Any]:
 # --- tokens of any low-level dataset: through its `gather`, or sequence by sequence from a user's own class -----------
 
 ReadSpans = Callable[[Any, Int64s, Int64s, Int64s], NDArray[Any]]
-"""A function of a source and the sequences, starts and lengths of spans; returns their concatenated tokens."""
+"""`read(source, sequences, starts, lengths)` returns the tokens of these spans, concatenated."""
 
 _HOOKS = ("get", "__getitem__", "gather")
 
 
 def span_reader(source: Any, *, whole: bool = False) -> ReadSpans:
-    """Returns a function that reads spans by `gather`, or one by one by `get` if the class overrides only `get`.
+    """Returns a function that reads spans: with `gather`, or with one `get` each if the class overrides only `get`.
 
     Set `whole` if all spans start at token 0; then the function also uses an overridden `__getitem__`.
     """
@@ -845,5 +845,5 @@ def check_source(source: Any) -> None:
     """Raises a `ConfigError` if a dataset overrides `__getitem__`, but neither `get` nor `gather`."""
     own = Overrides.of(source, _HOOKS)
     if own.found and hasattr(source, "get"):
-        remedy = "override `get(idx, offset, length)`, which samples call for their tokens"
+        remedy = "override `get(idx, offset, length)`: samples read their tokens with it"
         own.refuse_uncalled({"__getitem__": Uncalled(remedy, unless=("get", "gather"))})

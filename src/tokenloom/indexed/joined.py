@@ -46,7 +46,7 @@ class JoinedPairs:
     ) -> None:
         self.pairs: list[PairToJoin] = list(pairs)
         self.beside: Sequence[str] = beside
-        """Prefixes of all pairs of the run; a column that a pair lacks takes its dtype from one of them."""
+        """Prefixes of all pairs of the run. If a pair lacks a column, one of these provides the column's dtype."""
         self.dtype = dtype
         self.mmap = mmap
         self._object_storage = object_storage
@@ -72,7 +72,7 @@ class JoinedPairs:
         return [bin_path(pair.prefix) for pair in self.pairs if is_remote(pair.prefix)]
 
     def connect(self, documents: SourceDocuments, lengths: Lengths | None = None) -> None:
-        """Passes the result of `lengths` (default: lengths in tokens) to `documents` for each pair, once it is open."""
+        """For each pair, once open, passes the result of `lengths` (default: lengths in tokens) to `documents`."""
 
         def receive(number: int, pair: IndexedDataset) -> None:
             told = pair.sequence_lengths if lengths is None else lengths(number, pair)
@@ -130,7 +130,7 @@ class JoinedPairs:
         return out
 
     def get(self, idx: int, offset: int = 0, length: int | None = None) -> NDArray[Any]:
-        """Returns tokens [offset, offset + length) of one sequence; all from `offset` on if `length` is None."""
+        """Returns tokens [offset, offset + length) of one sequence; all tokens from `offset` on if `length` is None."""
         number = self.holding(idx)
         tokens: NDArray[Any] = self.open(number).get(int(idx) - int(self._firsts[number]), offset, length)
         return tokens
@@ -157,12 +157,12 @@ class JoinedPairs:
         return int(self._firsts[number])
 
     def numbers(self, sequences: Int64s) -> Int64s:
-        """Returns, for each sequence, the index of the pair that contains it: int64[count]."""
+        """Returns the index, int64[count], of the pair that contains each sequence."""
         found: Int64s = np.searchsorted(self._firsts, sequences, side="right") - 1
         return found
 
     def _by_pair(self, sequences: Int64s) -> Iterator[tuple[int, Int64s]]:
-        """Yields (index of a pair, indices in `sequences` of the sequences of this pair: int64[count])."""
+        """Yields (index of a pair, int64[count] indices into `sequences` of the sequences of this pair)."""
         if not len(sequences):
             return
         numbers = self.numbers(sequences)

@@ -27,7 +27,7 @@ _HEADER = struct.Struct("<9sQBQQ")
 HEADER_BYTES = _HEADER.size  # 34
 
 UINT16_VOCABULARY_LIMIT = 65500
-"""Smaller vocabularies are stored as uint16, all others as int32, as the reference writes them."""
+"""Tokens of smaller vocabularies are stored as uint16, all others as int32, as in the reference."""
 
 RECORD_VERSION = 1
 """Version of the JSON files beside a pair: manifest, columns and catalogue."""
@@ -35,7 +35,7 @@ RECORD_VERSION = 1
 MOST_RECORD_BYTES = 1 << 29
 """Size limit of a JSON file beside a pair; enough for some millions of input files or pairs."""
 
-_NEWER = "write the file again: a newer version wrote it, or it is damaged"
+_NEWER = "write the file again: a newer version of tokenloom wrote it, or it is damaged"
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ def check_choice(name: str, value: object, choices: Collection[str]) -> None:
 
 
 def parse_record(kind: type[T], data: bytes, *, path: str, what: str, hint: str) -> T:
-    """Parses `data`, the JSON file `path` of a pair, as dataclass `kind`; the member `format` must equal `what`."""
+    """Parses `data` of the JSON file `path` into the dataclass `kind`; the member `format` must equal `what`."""
     try:
         top = parse_json(data, most_bytes=MOST_RECORD_BYTES)
     except UnusableJsonError as error:
@@ -68,7 +68,7 @@ def parse_record(kind: type[T], data: bytes, *, path: str, what: str, hint: str)
 
 
 def record_bytes(members: Mapping[str, Any], *, path: str, indent: int) -> bytes:
-    """Returns the bytes of a JSON file beside a pair; `ConfigError` above the size that readers accept."""
+    """Returns the bytes of a JSON file beside a pair; `ConfigError` if they exceed the size that readers accept."""
     data = json.dumps(members, indent=indent, allow_nan=False).encode() + b"\n"
     if len(data) > MOST_RECORD_BYTES:
         message = f"`{path}`: must have at most {MOST_RECORD_BYTES} bytes, got {len(data)}"
@@ -77,7 +77,7 @@ def record_bytes(members: Mapping[str, Any], *, path: str, indent: int) -> bytes
 
 
 class DType(Enum):
-    """The element types of a `.bin` file with their codes in the `.idx` header."""
+    """The possible element types of a `.bin` file, with their codes in the header of the `.idx` file."""
 
     uint8 = 1
     int8 = 2
@@ -241,7 +241,7 @@ def parse_index(
         source = f"the end of sequence {header.num_sequences - 1} in `{path}`"
     if bin_bytes is not None and promised != bin_bytes:
         tokens = tokens_path or bin_path(path.removesuffix(".idx"))
-        kind = "truncated or still being written" if bin_bytes < promised else "that of another index"
+        kind = "truncated or still being written" if bin_bytes < promised else "not the one of this index"
         hint = f"the .{tokens.rpartition('.')[2]} file is {kind}; write the pair again"
         raise damaged(tokens, f"{promised} bytes ({source})", bin_bytes, hint=hint)
     return index
@@ -256,14 +256,14 @@ def prefix_of(path: str | os.PathLike[str]) -> str:
     return text.rpartition(".")[0] if text.endswith((".bin", ".idx", ".catalogue")) else text
 
 
-# --- images: int32 sequences of the number of padding bytes, then the padded bytes of the file ----------------------
+# --- images, as int32 sequences: the number of padding bytes, then the bytes of the file, then the padding ----------
 
 TEXT_MODE = 0
 IMAGE_MODE = 1
 
 _ITEM_BYTES = 4
 MAX_IMAGE_BYTES = (np.iinfo(np.int32).max - 1) * _ITEM_BYTES
-"""The length of a sequence is an int32, and its first element counts the padding."""
+"""The length of a sequence is an int32, and the first element of an image is the number of padding bytes."""
 
 
 def check_image_size(num_bytes: int) -> None:
@@ -286,6 +286,6 @@ def item_to_image(item: NDArray[Any]) -> bytes:
     """Returns the bytes of the image file that `image_to_item` encoded as `item`, int32[1 + n]; drops the padding."""
     padding = int(item[0]) if len(item) else -1
     if item.dtype != np.int32 or len(item) < 2 or not 0 <= padding < _ITEM_BYTES:
-        message = f"image: expected int32, with a padding of 0 to 3 first, found {item.dtype}{item[:4].tolist()}"
+        message = f"image: expected int32 numbers, the first from 0 to 3, found {item.dtype}{item[:4].tolist()}"
         raise DatasetFormatError(message, hint="decode only sequences of mode 1, which are images")
     return np.ascontiguousarray(item[1:]).tobytes()[: (len(item) - 1) * _ITEM_BYTES - padding]

@@ -1,7 +1,7 @@
 """Manifests: JSON files that record how a pair was made and the checksums of its files.
 
 `PREFIX.manifest.json` contains tokenizer, options, counts of documents, checksums and input files; see FORMAT.md.
-Readers of the pair compare their tokenizer with the manifest; `tokenloom verify` compares both files with it. Members
+Readers of the pair compare their tokenizer with the manifest; `tokenloom verify` compares the pair with it. Members
 that a run needs at its start come first, so one read of 4 KiB suffices. If they are elsewhere, the whole file is read.
 
 CRC-32 (as in zlib) detects accidents, not forgeries. One core computes 1.7 GB/s. The checksum of concatenated parts
@@ -46,7 +46,7 @@ _LOGGER = logging.getLogger(__name__)
 
 FORMAT = "tokenloom manifest"
 HEAD_BYTES = 4096
-"""Bytes read at the start of a run; they include the head unless a path in it is very long."""
+"""Number of bytes of a manifest that a run reads first; they contain the head unless a path in it is very long."""
 
 _HEAD = re.compile(
     rb'\{\n  "format": "tokenloom manifest",\n  "version": 1,\n  "pair": \{\n    "dtype": "[a-z0-9]+",\n'
@@ -56,11 +56,11 @@ _HEAD = re.compile(
     rb'  \},(?=\n  "tokenizer": )'
 )
 _AFTER_HEAD = b',\n  "ledger": '
-"""Matches the head of a file that we wrote, in half the time of `json`, which matters at a start with thousands of
-pairs. JSON strings have no line breaks, so the start of a line is structure. Files in another layout are parsed."""
+"""`_HEAD` and this find the head of our own files. They take half the time of `json`, which matters at a start with
+thousands of pairs. JSON strings have no line breaks, so no match begins in a string. Other layouts are parsed."""
 
 START_LENGTHS = 1000
-"""Number of lengths in `index_start_crc32`; with the header they are about one page."""
+"""Number of lengths that `index_start_crc32` covers; with the header, they fill about one page of memory."""
 
 CopiedTokens = Literal["compared", "inherited", "unverified"]
 """How tokens copied from other pairs were verified. "compared": all were compared with the manifests of their pairs.
@@ -85,8 +85,8 @@ class SpecialToken:
 class TokenizerIdentity:
     """Identifies the tokenizer of a pair.
 
-    `kind` is a name such as "huggingface", or the class name. `sha256`, `path` (as the user wrote it) and `vocab_size`
-    are None if unknown. `bos` is the token added before each document, `eod` the token added after each; or None.
+    `kind` is a name such as "huggingface", or a class name. `sha256`, `path` (as the user wrote it) and `vocab_size`
+    are None if unknown. `bos` is the token added before each document, `eod` the one added after it; None if not added.
     """
 
     kind: str
@@ -122,7 +122,7 @@ _ONE, _X_TO_8 = 1 << 31, 1 << 23
 
 
 def joined_crc32(first: int, second: int, num_second_bytes: int) -> int:
-    """Returns the CRC-32 of two concatenated parts from their own CRC-32 and the size of the second; O(log size)."""
+    """Computes the CRC-32 of two joined parts from the CRC-32 of each and the size of the second; O(log size)."""
     power, square, left = _ONE, _X_TO_8, num_second_bytes
     while left:
         if left & 1:
@@ -158,16 +158,16 @@ class FileChecksum:
         return FileChecksum(num_bytes=self.num_bytes + memoryview(data).nbytes, crc32=crc32(data, self.crc32))
 
     def with_part(self, part: FileChecksum) -> FileChecksum:
-        """Returns the checksum of the file after appending a part with the checksum `part`."""
+        """Returns the checksum of the file after appending a part whose checksum is `part`."""
         crc32 = joined_crc32(self.crc32, part.crc32, part.num_bytes)
         return FileChecksum(num_bytes=self.num_bytes + part.num_bytes, crc32=crc32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairFacts:
-    """The counts and checksums of both files of a pair.
+    """The counts of a pair, and the checksums of its files.
 
-    `largest_token` is the largest token (in multimodal data, of text); None without tokens or for a float dtype.
+    `largest_token` is the largest token (in multimodal data, of texts); None without tokens, or if the dtype is float.
     `index_start_crc32` covers the header and the first 1,000 lengths. `copied_tokens` says how tokens that were copied
     from other pairs were verified (`CopiedTokens`); None if none were copied.
     """
@@ -227,7 +227,7 @@ class DocumentLedger:
         del counts["num_read"]
         if sum(counts.values()) != self.num_read:
             parts = " + ".join(f"{count} {name.removeprefix('num_')}" for name, count in counts.items())
-            raise ConfigError(f"ledger: read {self.num_read} documents, but counts {parts}")
+            raise ConfigError(f"ledger: `num_read` is {self.num_read}, but the other counts are {parts}")
 
     def __add__(self, other: DocumentLedger) -> DocumentLedger:
         counts = dataclasses.asdict(other)
@@ -250,7 +250,7 @@ class InputRecord:
 class Manifest:
     """The record of how a pair was made; `engine` and `tokenloom_version` are only informative.
 
-    `options` are JSON values by name: all settings that decide the bytes, except tokenizer and inputs.
+    `options` are JSON values by name: all settings that decide the bytes of the pair, except tokenizer and inputs.
     """
 
     pair: PairFacts
@@ -263,7 +263,7 @@ class Manifest:
 
     def __post_init__(self) -> None:
         if self.ledger.num_kept != self.pair.num_documents:
-            wanted = f"{self.pair.num_documents} documents kept, as many as the pair has"
+            wanted = f"{self.pair.num_documents} kept documents, as many as the pair has"
             raise ConfigError(f"ledger: expected {wanted}, found {self.ledger.num_kept}")
         try:
             again = json.loads(json.dumps(dict(self.options), allow_nan=False))
@@ -298,14 +298,14 @@ def read_manifest_head(
 ) -> ManifestHead | None:
     """Reads the head of the manifest of a prefix, usually by one read of 4 KiB; None if the manifest does not exist.
 
-    `copy` is the path of the local copy of a remote index. The first call stores the head in the file `COPY.manifest`.
+    `copy` is the path of the local copy of a remote index. The first call also stores the head in `COPY.manifest`.
     """
     path = manifest_path(prefix)
     data = None if copy is None else read_if_exists(f"{copy}.manifest", HEAD_BYTES, None)
     if data is None:
         try:
             data = read_if_exists(path, HEAD_BYTES, settings)
-        except AccessDeniedError:  # for a missing object, if listing is not allowed
+        except AccessDeniedError:  # the answer for a missing object if listing is not allowed
             _LOGGER.info("cannot read the manifest of `%s`: access is denied", prefix)
         if copy is not None:
             publish_bytes(f"{copy}.manifest", data or b"")
@@ -329,7 +329,7 @@ def read_manifest_head(
 
 @functools.lru_cache(maxsize=1)
 def _head_of(members: bytes) -> ManifestHead:
-    """Parses tokenizer and options from JSON members without braces; cached: pairs of a blend often share members."""
+    """Parses tokenizer and options from the members of a JSON object; cached, as pairs of a blend often share them."""
     return from_members(ManifestHead, parse_json(b"{%b}" % members))
 
 
@@ -352,7 +352,7 @@ def parse_manifest(data: bytes, *, path: str) -> Manifest:
 
 
 def read_if_exists(path: str, num_bytes: int | None, settings: ObjectStorageSettings | None) -> bytes | None:
-    """Reads the first `num_bytes` of a file or object (None: all); returns None if it does not exist."""
+    """Returns the first `num_bytes` (None: all) of a file or object; None if the file or object does not exist."""
     num_bytes = num_bytes or layout.MOST_RECORD_BYTES + 1
     try:
         if is_remote(path):
@@ -370,7 +370,7 @@ def read_if_exists(path: str, num_bytes: int | None, settings: ObjectStorageSett
 
 
 def manifest_head_of(pair: IndexedDataset) -> ManifestHead | None:
-    """Returns the head of the manifest after checking that it belongs to the pair; None without a manifest. Cached."""
+    """Returns the head of a pair's manifest; None if there is none. Checks that it belongs to the pair. Cached."""
     if (head := pair.manifest_head) is not None:
         check_start(pair, head.index_start_crc32, path=manifest_path(pair.path_prefix))
     return head
@@ -392,7 +392,7 @@ def check_start(pair: IndexedDataset, expected: int, *, path: str) -> None:
 def foreign(path: str) -> DatasetFormatError:
     """Returns the error for a file that is beside a pair, but was written for another pair."""
     message = f"`{path}`: belongs to another pair than the files beside it"
-    return DatasetFormatError(message, hint="remove it if the pair was replaced on purpose, else write the pair again")
+    return DatasetFormatError(message, hint="remove the file if the pair was replaced on purpose, or write both again")
 
 
 def index_start_crc32(header: Header, lengths: NDArray[np.int32]) -> int:
@@ -405,8 +405,8 @@ def combined_manifest(
 ) -> Callable[[PairFacts], Manifest] | None:
     """Returns a function that makes the manifest of a pair joined from `pairs`, or from some of their documents.
 
-    The function takes the `PairFacts` of the joined pair, and sets their `copied_tokens`: to "unverified" if a pair has
-    this value, else to the argument. If a pair has no manifest, the result is None, with a warning if others have one.
+    The function takes the `PairFacts` of the joined pair, and sets their `copied_tokens`: to "unverified" if an input
+    has this value, else to the argument. The result is None if an input has no manifest; warns if others have one.
     """
     order, found = list[str](), dict[str, Manifest | None]()
     for pair in pairs:
@@ -432,7 +432,7 @@ def combined_manifest(
 
 def combine_manifests(manifests: Sequence[Manifest], *, pair: PairFacts) -> Manifest:
     """Returns the manifest of joined pairs; an option with different values becomes `{"several": [values]}`."""
-    from importlib.metadata import version  # takes 10 ms, which readers do not need
+    from importlib.metadata import version  # slow (10 ms), and readers do not need it
 
     first = manifests[0]
     ledger = sum((each.ledger for each in manifests[1:]), first.ledger)
@@ -477,7 +477,7 @@ def identity_of(
 
 
 def fingerprint_of(tokenizer: Any) -> str | None:
-    """Returns the SHA-256 of a tokenizer from `sha256` or `unique_identifiers`; None if it has neither."""
+    """Returns the SHA-256 of a tokenizer from its `sha256` or `unique_identifiers`; None if it has neither."""
     found = _attribute_or_identifier(tokenizer, "sha256", "sha256")
     return found if isinstance(found, str) and _SHA256.fullmatch(found) else None
 
@@ -553,7 +553,7 @@ class PairTally:
 
 
 def pair_facts(pair: IndexedDataset) -> PairFacts:
-    """Computes the `PairFacts` of a pair by reading both files, without its manifest."""
+    """Computes the `PairFacts` of a pair from both of its files; does not use its manifest."""
     tally = PairTally(pair.dtype)
     for tokens in token_blocks(pair):
         tally.add_tokens(tokens.data)
@@ -561,7 +561,7 @@ def pair_facts(pair: IndexedDataset) -> PairFacts:
 
 
 def token_blocks(pair: IndexedDataset) -> Iterator[NDArray[Any]]:
-    """Yields all tokens of a pair, in order, in arrays of at most 16 MiB: dtype[count]."""
+    """Yields all tokens of a pair, in order, in arrays dtype[count] of at most 16 MiB."""
     for section in pair.sections:
         stop = section.start + section.num_bytes - section.num_bytes % pair.dtype.itemsize
         for begin in range(section.start, stop, _BYTES):

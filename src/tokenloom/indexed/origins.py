@@ -1,4 +1,4 @@
-"""Origins: the column that records, for each document of a pair, its input file and its record in that file.
+"""Origins: the column that records, for each document of a pair, its input file and its record number in that file.
 
 Documents from consecutive records of one file form a run, which is one row of the column.
 """
@@ -22,10 +22,10 @@ from tokenloom.storage.settings import ObjectStorageSettings
 UNITS = ("line", "row", "file", "pair")
 """Kinds of records: a line of text, a row of a table, a whole file, a pair of text and image in a folder."""
 
-_MOST_RECORDS = 1 << 48  # limit for numbers of records
+_MOST_RECORDS = 1 << 48  # the largest valid number of a record
 
 RUNS = np.dtype([("file", np.int32), ("first_record", np.int64), ("num_documents", np.int64)])
-"""The dtype of a run: records are numbered from 1; if the origin is unknown, file is -1 and record 0."""
+"""The dtype of a run. Records are numbered from 1. If the origin is unknown, file is -1 and first_record is 0."""
 
 Runs = NDArray[np.void]
 """RUNS[num_runs]: the runs of consecutive documents, without gaps, in the order of the documents."""
@@ -43,7 +43,7 @@ class OriginFile:
     Attributes:
         path, num_bytes, version: see `InputRecord`.
         unit: one of `UNITS`.
-        num_records: number of records, including those that gave no document; None if unknown. Ignored by `==`.
+        num_records: number of records, including those without a document; None if unknown. Ignored by `==`.
     """
 
     path: str
@@ -65,7 +65,7 @@ class _About:
 
 
 def joined_runs(runs: Runs) -> Runs:
-    """Joins adjacent runs of consecutive records, and drops empty runs."""
+    """Joins adjacent runs if the records of one continue those of the other; drops empty runs."""
     held = runs[runs["num_documents"] > 0]
     files, firsts, counts = held["file"], held["first_record"], held["num_documents"]
     goes_on = (files[1:] == files[:-1]) & ((files[1:] < 0) | (firsts[1:] == firsts[:-1] + counts[:-1]))
@@ -78,8 +78,8 @@ def joined_runs(runs: Runs) -> Runs:
 
 
 def selected_runs(runs: Runs, mask: NDArray[np.bool_]) -> Runs:
-    """Returns the parts of `runs` with documents where `mask`, bool[num_documents], is true; joins no parts."""
-    held = runs[runs["num_documents"] > 0]  # an empty run has the same bound as the next one
+    """Returns the parts of `runs` whose documents are True in `mask`, bool[num_documents]; does not join parts."""
+    held = runs[runs["num_documents"] > 0]  # an empty run begins at the same document as the next run
     bounds = np.cumsum(held["num_documents"]) - held["num_documents"]
     is_edge = np.concatenate([[False], mask[1:] != mask[:-1]])[: len(mask)]
     is_edge[bounds] = True
@@ -139,7 +139,7 @@ class Origins:
         return Origins(files, _rows_of(joined, 0), int(joined["num_documents"].sum()))
 
     def pieces(self, documents: range | None = None) -> Iterator[Runs]:
-        """Yields the runs of a range of documents (default: all) in arrays of at most 2**18 runs."""
+        """Yields the runs of a range of documents (default: all documents) in arrays of at most 2**18 runs."""
         chosen = range(self.num_documents) if documents is None else documents
         if not len(chosen):
             return
@@ -158,8 +158,8 @@ class Origins:
     def locate(self, documents: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Returns the origins of `documents`, int64[count] in any order; O(log runs) each.
 
-        The result is the index in `files` for each document, int32[count], and the number of its record in that file,
-        counted from 1: int64[count]. An unknown origin has file -1 and record 0.
+        The result is, for each document, the index of its file in `files`, int32[count], and the number of its record
+        in that file, int64[count], counted from 1. An unknown origin has file -1 and record 0.
 
         Raises:
             ConfigError: a document is out of range.
@@ -167,13 +167,13 @@ class Origins:
         """
         asked = np.asarray(documents, dtype=np.int64)
         if len(asked) and not 0 <= int(asked.min()) <= int(asked.max()) < self.num_documents:
-            raise ConfigError(f"documents {asked.min()} to {asked.max()} out of range: there are {self.num_documents}")
+            raise ConfigError(f"documents {asked.min()} to {asked.max()} out of range: only {self.num_documents} exist")
         rows, _ = self._take(self._runs_of(asked))
         firsts, files, records = rows.T
         return files.astype(np.int32), np.where(files < 0, 0, records + asked - firsts)
 
     def documents_of(self, file: int, record: int) -> NDArray[np.int64]:
-        """Returns the indices of the documents made from a record of a file, ascending: int64[count]; O(runs).
+        """Returns the ascending indices, int64[count], of the documents made from a record of a file; O(runs).
 
         Records are counted from 1. Raises a `ConfigError` if the file is out of range, or a `DatasetFormatError` if the
         rows of these documents are damaged.
@@ -192,7 +192,7 @@ class Origins:
         return np.concatenate(found)
 
     def _runs_of(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the index of the run of each document by bisection; `np.searchsorted` would copy the column."""
+        """Finds the run index of each document by bisection; `np.searchsorted` would copy the column."""
         starts = self._rows[:, 0]
         low, high = np.zeros(len(documents), dtype=np.int64), np.full(len(documents), len(starts), dtype=np.int64)
         for _ in range(len(starts).bit_length()):
@@ -202,7 +202,7 @@ class Origins:
         return low
 
     def _take(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns rows `numbers` of the column, int64[count, 3], and the end of each run in documents, int64[count]."""
+        """Returns rows `numbers` of the column, int64[count, 3], and the document after each run, int64[count]."""
         rows, behind = self._rows[numbers], np.minimum(numbers + 1, len(self._rows) - 1)
         ends = np.where(numbers + 1 < len(self._rows), self._rows[behind, 0], self.num_documents)
         if self._column is None:
@@ -215,16 +215,16 @@ class Origins:
         wrong |= (numbers == 0) & (firsts != 0)
         if wrong.any():
             run = numbers[int(np.argmax(wrong))]
-            raise self._column.damaged(expected=f"a valid run {run}", found=self._rows[run].tolist())
+            raise self._column.damaged(expected=f"valid values in row {run}", found=self._rows[run].tolist())
         return rows, ends
 
 
 OriginsPart = tuple[Origins | None, range, NDArray[np.bool_] | None]
-"""Origins of a pair (None if unknown), a range of its documents, and a mask over all of them (None keeps all)."""
+"""Origins of a pair (None if unknown), a range of its documents, and a mask over all its documents (None keeps all)."""
 
 
 def read_origins(pair: IndexedDataset | str, *, object_storage: ObjectStorageSettings | None = None) -> Origins | None:
-    """Returns the origins of a pair, mapped; None if the pair has no such column.
+    """Maps the origins of a pair; returns None if the pair has no column `origins`.
 
     Raises:
         DatasetNotFoundError: the pair does not exist.
@@ -246,7 +246,7 @@ def read_origins(pair: IndexedDataset | str, *, object_storage: ObjectStorageSet
 def write_origins(
     prefix: str, files: Collection[OriginFile], runs: Iterable[Runs], *, durable: bool = True
 ) -> WrittenColumn:
-    """Writes the origins of a pair from the runs of all documents, in order; `files` may grow while `runs` are read."""
+    """Writes the origins of a pair from the runs of all documents, in order. `files` may grow while `runs` are read."""
     facts = ColumnFacts(kind="runs", dtype="int64", shape=(0, 3), made_by="tokenloom")
     writer = ColumnWriter(prefix, NAME, facts, durable=durable)
 

@@ -25,7 +25,7 @@ def prefixes_in(folder: str) -> list[str]:
         tokens = catalogue_path(prefix) if catalogue_path(prefix) in names else bin_path(prefix)
         if missing := [name for name in (tokens, idx_path(prefix)) if name not in names]:
             message = f"`{folder}`: the pair `{prefix}` is incomplete, `{missing[0]}` is missing"
-            raise DatasetNotFoundError(message, hint="write the pair again, or remove the file that is left")
+            raise DatasetNotFoundError(message, hint="write the pair again, or remove its other file")
     if not prefixes:
         raise DatasetNotFoundError(f"`{folder}`: contains no .bin/.idx pair")
     check_mixture(f"`{folder}`", prefixes, [name for name in prefixes if bin_path(name) not in names])
@@ -33,7 +33,7 @@ def prefixes_in(folder: str) -> list[str]:
 
 
 def prefixes_matching(pattern: str) -> list[str]:
-    """Returns the prefixes that match a glob, sorted; in an address, only the part behind the last `/` is a pattern."""
+    """Returns the prefixes that match a glob, sorted; in an address, wildcards work only behind the last `/`."""
     wanted = idx_path(prefix_of(pattern))
     if is_remote(pattern):
         folder, _, name = wanted.rpartition("/")
@@ -54,7 +54,7 @@ def check_mixture(where: str, prefixes: Sequence[str], catalogues: Sequence[str]
 
 
 def expand_prefixes(entries: Iterable[str]) -> list[str]:
-    """Expands prefixes, globs of prefixes and folders into a list of prefixes, in the order of the entries."""
+    """Expands folders, prefixes and globs of prefixes into a list of prefixes, in the order of the entries."""
     found: list[str] = []
     for entry in map(admit, entries):
         prefix = prefix_of(entry)
@@ -78,10 +78,7 @@ def prefixes_listed(path: str) -> list[str]:
 
 
 def sequence_counts(prefixes: Sequence[str]) -> dict[str, list[int]]:
-    """Returns {prefix: [sequence count, document boundary count]}, the value of the setting `sequences_per_dataset`.
-
-    Reads 34 bytes per pair.
-    """
+    """Returns `sequences_per_dataset`: {prefix: [sequence count, document boundary count]}. Reads 34 bytes per pair."""
     counts = {}
     for prefix in map(prefix_of, prefixes):
         path = idx_path(prefix)

@@ -27,7 +27,7 @@ class PartKind(IntEnum):
     """The kind of a part of a sequence."""
 
     prompt = 0
-    """System and user turns, tool results, and the tokens that the template puts around all turns."""
+    """System and user turns, tool results, and the tokens that the chat template puts around all turns."""
     answer = 1
     """A turn of the assistant, including the tokens that end it."""
     text = 2
@@ -35,7 +35,7 @@ class PartKind(IntEnum):
 
 
 class SequenceRoles:
-    """The prompt and answer parts of each sequence; kernels read `parts`. Thread-safe and picklable."""
+    """The parts of each sequence: prompts, answers, text. Kernels read them from `parts`. Thread-safe and picklable."""
 
     def __init__(self, pair: IndexedDataset | None = None, column: Column | None = None) -> None:
         self._pair = pair
@@ -48,7 +48,7 @@ class SequenceRoles:
             self.parts = RoleParts(column.data, pair.held_pointers(), pair.sequence_lengths, bits)
 
     def of(self, sequence: int) -> list[tuple[int, int, PartKind]]:
-        """Returns (start, stop, kind) for each part of a sequence, in tokens from its start; [] without a column."""
+        """Returns (start, stop, kind) of each part, as token indices in the sequence; [] if there is no column."""
         if self._pair is None or self._column is None:
             return []
         first = int(self._pair.first_tokens(np.array([sequence]))[0])
@@ -69,7 +69,7 @@ class SequenceRoles:
 
 
 def read_roles(pair: IndexedDataset) -> SequenceRoles:
-    """Opens the roles of a pair, mapped, after checking in O(1) that they belong to the pair."""
+    """Maps the roles of a pair, and checks in O(1) that they belong to the pair."""
     column = open_column(pair, NAME)
     if column is None:
         path = column_path(pair.path_prefix, NAME)
@@ -90,7 +90,7 @@ def roles_writer(prefix: str, *, tokenizer_sha256: str | None = None, durable: b
 def role_bytes(
     counts: NDArray[np.int64], stops: NDArray[np.int32], kinds: NDArray[np.uint8], *, num_tokens: int
 ) -> NDArray[np.uint8]:
-    """Returns the role of each token of some sequences: uint8[num_tokens].
+    """Returns the role, uint8[num_tokens], of each token of some sequences.
 
     `counts` is the number of parts per sequence; `stops` is the end of each part, in tokens from the start of its
     sequence; `kinds` is the `PartKind` of each part. Parts cover their sequences, and none is empty.

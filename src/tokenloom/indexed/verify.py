@@ -100,7 +100,7 @@ def verify_dataset(prefix: str, *, multimodal: bool = False, vocab_size: int | N
     Args:
         prefix: prefix of the pair.
         multimodal: whether the pair has modes.
-        vocab_size: tokens must be in [0, vocab_size); None means the size in the manifest.
+        vocab_size: tokens must be in [0, vocab_size); None means the vocabulary size in the manifest.
 
     Raises:
         DatasetNotFoundError, DatasetFormatError: the pair cannot be opened.
@@ -131,7 +131,7 @@ def verify_dataset(prefix: str, *, multimodal: bool = False, vocab_size: int | N
     if facts is not None and not lost:
         found = tally.facts(dataset.index_source())
         if has_images:
-            found = dataclasses.replace(found, largest_token=facts.largest_token)  # the manifest has that of text only
+            found = dataclasses.replace(found, largest_token=facts.largest_token)  # in the manifest: of text only
         problems += _differences(dataset.path_prefix, facts, found)
     problems += column_problems(dataset)
     if vocab_size is None and manifest is not None and not has_images:
@@ -139,7 +139,7 @@ def verify_dataset(prefix: str, *, multimodal: bool = False, vocab_size: int | N
     if vocab_size is not None and smallest is not None and largest is not None:
         where = f"`{dataset.tokens_path}`: expected tokens"
         if largest >= vocab_size:
-            problems.append(f"{where} below {vocab_size} (the vocabulary), found {largest}")
+            problems.append(f"{where} below {vocab_size} (the vocabulary size), found {largest}")
         if smallest < 0:
             problems.append(f"{where} of at least 0, found {smallest}")
     return VerifyReport(
@@ -168,8 +168,8 @@ def check_sum(dataset: IndexedDataset, rows: range, num_tokens: int) -> None:
     """Raises if `num_tokens`, the sum of the lengths of `rows`, does not agree with their byte pointers; O(1)."""
     if (expected := dataset.count_tokens(rows)) != num_tokens:
         check_index(dataset)  # names the damaged row
-        where = f"`{idx_path(dataset.path_prefix)}`: expected lengths of {expected} tokens"
-        _refuse(dataset, f"{where} for sequences {rows.start} to {rows.stop}, found {num_tokens}")
+        where = f"`{idx_path(dataset.path_prefix)}`: expected lengths that add up to {expected} tokens"
+        _refuse(dataset, f"{where} in sequences [{rows.start}, {rows.stop}), found {num_tokens}")
 
 
 def check_tokens(dataset: IndexedDataset, *, progress: Callable[[int], None] | None = None) -> None:
@@ -243,7 +243,7 @@ def _checksum_problem(path: str, expected: FileChecksum, found: FileChecksum) ->
     if expected == found:
         return None
     wanted = f"{expected.num_bytes} bytes with CRC-32 {expected.crc32:08x}, as the manifest says"
-    return f"`{path}`: expected {wanted}, found {found.num_bytes} with {found.crc32:08x}"
+    return f"`{path}`: expected {wanted}, found {found.num_bytes} bytes with CRC-32 {found.crc32:08x}"
 
 
 def _differences(prefix: str, expected: PairFacts, found: PairFacts) -> Iterator[str]:
@@ -306,7 +306,7 @@ class _StoppedError(Exception):
 
 
 class Verification:
-    """A background check of whole pairs that keeps its results in a folder.
+    """Checks whole pairs in the background, and stores the results in a folder.
 
     Thread-safe. Workers forked later share the results. A spawned process that receives a dataset starts its own check;
     if results are stored, this check only reads them.
@@ -338,7 +338,7 @@ class Verification:
                 self._thread.start()
 
     def check(self) -> None:
-        """Raises a `DatasetFormatError` or `StorageError` if a problem was found so far; takes some ten nanoseconds."""
+        """Raises a `DatasetFormatError` or `StorageError` if a problem was found so far; takes about 0.1 µs."""
         if self._flag[0]:
             is_format, message, hint = json.loads(self._flag[1:].rstrip(b"\0"))
             raise (DatasetFormatError if is_format else StorageError)(message, hint=hint)
@@ -395,7 +395,7 @@ class Verification:
             if (record := _read_result(path, identity)) is not None:
                 if (message := record["problem"]) is None:
                     return
-                hint = f"write the pair again, or remove `{path}`, the kept result, to check again"
+                hint = f"write the pair again, or remove `{path}`, the stored result, to check again"
                 raise DatasetFormatError(str(message), hint=hint)
             problem = None
             try:
@@ -407,13 +407,13 @@ class Verification:
                 problem = error
             again = IndexedDataset(prefix, object_storage=settings)
             if _identity_of(again, _facts_of(again)) != identity:
-                raise StorageError(f"`{prefix}` changed while it was verified", hint="do not modify it during a run")
+                raise StorageError(f"`{prefix}` changed while it was verified", hint="do not modify data during a run")
             if is_locked:
                 record = {"identity": identity, "problem": None if problem is None else problem.message}
                 try:
                     publish_bytes(path, json.dumps(record).encode())
                 except StorageError as error:
-                    _LOGGER.warning("cannot keep the result of the verification: %s", error.message)
+                    _LOGGER.warning("cannot store the result of the verification: %s", error.message)
             if problem is not None:
                 raise problem
 

@@ -257,10 +257,10 @@ def changed(**changes):
         (changed(tokenizer__sha256=...), "expected `tokenizer.sha256`, found no such member"),
         (changed(tokenizer__eod__id=-1), "in `tokenizer.eod`: the id of a special token: must be .*, got -1"),
         (changed(tokenizer__kind="x" * 99, tokenizer__path=["y" * 99]), r"found \['y{58}…"),
-        (changed(ledger__num_blank=0), "in `ledger`: ledger: read 4 documents, but counts 2 kept"),
+        (changed(ledger__num_blank=0), "in `ledger`: ledger: `num_read` is 4, but the other counts are 2 kept"),
         (
             changed(ledger__num_read=5, ledger__num_kept=3),
-            "expected 2 documents kept, as many as the pair has, found 3",
+            "expected 2 kept documents, as many as the pair has, found 3",
         ),
         (changed(inputs__1__path=None), r"expected `inputs\[1\].path` to be a string, found None"),
     ],
@@ -290,7 +290,7 @@ def test_without_a_file_there_is_none_but_one_that_cannot_be_opened_is_not_taken
 
 
 def test_a_ledger_must_balance():
-    message = "read 10 documents, but counts 7 kept + 1 rejected + 1 blank + 0 duplicates"
+    message = "`num_read` is 10, but the other counts are 7 kept + 1 rejected + 1 blank + 0 duplicates"
     with pytest.raises(ConfigError, match=f"ledger: {re.escape(message)}"):
         DocumentLedger(num_read=10, num_kept=7, num_rejected=1, num_blank=1)
     first, second = {"num_read": 3, "num_kept": 2, "num_empty": 1}, {"num_read": 5, "num_kept": 4, "num_duplicates": 1}
@@ -413,7 +413,7 @@ def test_every_way_of_adding_is_counted(tmp_path, dtype, num_documents):
         ledger = DocumentLedger(num_read=builder.num_documents, num_kept=builder.num_documents)
         builder.finalize(f"{tmp_path}/corpus.idx", manifest=lambda pair: make_manifest(pair=pair, ledger=ledger))
     report = verify_dataset(f"{tmp_path}/corpus")
-    expected = f"`{tmp_path}/corpus.bin`: expected tokens below 100 (the vocabulary), found {report.largest_token}"
+    expected = f"`{tmp_path}/corpus.bin`: expected tokens below 100 (the vocabulary size), found {report.largest_token}"
     assert report.problems == (expected,)
     largest = manifest_of(IndexedDataset(f"{tmp_path}/corpus")).pair.largest_token
     assert largest == (None if dtype is np.float32 else 120)
@@ -429,7 +429,7 @@ def test_a_manifest_needs_checksums(tmp_path):
 def test_a_manifest_that_does_not_balance_leaves_the_old_pair_alone(tmp_path):
     prefix = write_recorded(tmp_path / "corpus", CORPUS)
     before = contents(tmp_path)
-    with pytest.raises(ConfigError, match="expected 2 documents kept"):
+    with pytest.raises(ConfigError, match="expected 2 kept documents"):
         write_recorded(tmp_path / "corpus", OTHER, ledger=DocumentLedger(num_read=7, num_kept=7))
     assert contents(tmp_path) == before
     assert read_manifest(prefix).pair.num_documents == 2
@@ -515,7 +515,7 @@ def test_verify_names_each_mismatch(tmp_path):
         f"`{prefix}.manifest.json`: expected num_sequences of 3, as the pair has, found 4",
         f"`{prefix}.manifest.json`: expected largest_token of 14, as the pair has, found 15",
         f"`{prefix}.idx`: expected 94 bytes with CRC-32 00000000, as the manifest says, "
-        f"found 94 with {manifest.pair.index.crc32:08x}",
+        f"found 94 bytes with CRC-32 {manifest.pair.index.crc32:08x}",
     )
 
 

@@ -47,8 +47,8 @@ def test_kept_documents_keep_their_order(tmp_path, prefix):
     ("wrong", "message"),
     [
         ({"kept": [True] * 3}, r"`: must be bool\[4\], got bool\[3\]"),
-        ({"documents": range(2, 5)}, r"documents range\(2, 5\) out of range: it has 4"),
-        ({"documents": range(0, 4, 2)}, r"documents range\(0, 4, 2\) out of range: it has 4"),
+        ({"documents": range(2, 5)}, r"documents range\(2, 5\) out of range: there are 4 documents"),
+        ({"documents": range(0, 4, 2)}, r"documents range\(0, 4, 2\) out of range: there are 4 documents"),
     ],
 )
 def test_documents_that_are_not_there_are_refused(tmp_path, prefix, wrong, message):
@@ -284,7 +284,7 @@ def test_what_is_kept_of_parts_is_as_with_lists(tmp_path, rng, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "`{b}` has no column `w`, but `{a}` has"),
+        ({}, "`{b}` has no column `w`, but `{a}` has one"),
         ({"dtype": "float32"}, "column `w` is uint8[] per token of tokens, padding 0 in `{a}`, and float32[]"),
         ({"of": "label"}, "per token of tokens, padding 0 in `{a}`, and uint8[] per token of label"),
     ],

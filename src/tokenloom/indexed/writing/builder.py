@@ -34,11 +34,11 @@ _LONGEST = 2**31 - 1  # lengths are stored as int32
 
 
 class IndexedDatasetBuilder:
-    """A writer of a `.bin`/`.idx` pair, byte for byte as the reference would write it after the same calls.
+    """A writer of a `.bin`/`.idx` pair. After the same calls, the reference would write the same bytes.
 
     No file appears under its final name before `finalize`. The builder removes its files if writing fails, if it is
-    dropped, or if its `with` block ends without `finalize`. Token ids that do not fit the dtype are an error (the
-    reference wraps them silently). Needs 12 bytes of memory per document of one sequence. Not thread-safe.
+    garbage-collected, or if its `with` block ends without `finalize`. Token ids that do not fit the dtype are an error
+    (the reference wraps them silently). Needs 12 bytes of memory per document of one sequence. Not thread-safe.
 
     Example:
         >>> import tempfile
@@ -53,12 +53,12 @@ class IndexedDatasetBuilder:
         12
 
     Args:
-        bin_path: path of the `.bin` file, or an address in object storage, to which the complete files are uploaded.
+        bin_path: path of the `.bin` file, or its address in object storage: complete files are then uploaded there.
         dtype: dtype of the tokens, see `DType`.
         multimodal: whether each sequence has a mode.
         checksums: whether to compute the `PairFacts` for a manifest, which takes 0.6 ns per byte.
         durable: whether published files must survive a loss of power; see `PendingFile`.
-        overwrite: whether to replace a pair, as the reference does; the old pair stays complete until `finalize`.
+        overwrite: whether to replace an existing pair, as the reference does; it stays complete until `finalize`.
         exclusive: whether to lock the pair against other writers.
     """
 
@@ -89,7 +89,7 @@ class IndexedDatasetBuilder:
         self._finished = False
 
     def add_item(self, tensor: Any, mode: int = 0) -> None:
-        """Appends one sequence, a list, array or tensor of token ids; call `end_document` at the end of its document.
+        """Appends one sequence: a list, array or tensor of token ids. Call `end_document` after each document.
 
         Raises:
             TokenRangeError: a token does not fit the dtype. Nothing was added.
@@ -128,7 +128,7 @@ class IndexedDatasetBuilder:
         self._check_open()
         suffix = None if eod_token is None else self._convert(np.asarray([eod_token]))
         for row, mode in zip(batch, repeat(0) if modes is None else modes, strict=modes is not None):
-            if isinstance(row, list):  # the extension reads lists several times faster than NumPy
+            if isinstance(row, list):  # the extension reads lists several times faster than NumPy does
                 tokens: Any = row if suffix is None else [*row, eod_token]
             else:
                 tokens = np.asarray(row).reshape(-1)
@@ -151,7 +151,7 @@ class IndexedDatasetBuilder:
         Args:
             tokens: integers[sum(lengths)], the tokens of all sequences, concatenated.
             lengths: int32[num_sequences], tokens per sequence.
-            document_ends: int64[num_documents], one past the last sequence of each document, counted within this block;
+            document_ends: int64[num_documents], the index of the last sequence of each document in this block, plus 1;
                 None makes every sequence a document.
             modes: int8[num_sequences], modes in a multimodal dataset; None means 0.
 
@@ -180,7 +180,7 @@ class IndexedDatasetBuilder:
         self._write(stored.data)
 
     def end_document(self) -> None:
-        """Ends the document of the items added since the last document; without such items, adds an empty document."""
+        """Turns items added since the last document into one document; without such items, adds an empty document."""
         self._check_open()
         self._records.end_document()
 
@@ -224,13 +224,13 @@ class IndexedDatasetBuilder:
 
         Args:
             idx_path: path of the index.
-            manifest: function that makes the manifest from the `PairFacts`; needs `checksums=True`. None writes none.
+            manifest: function that makes the manifest from the `PairFacts`; needs `checksums=True`. None: no manifest.
             columns: writers of complete columns, by name.
 
         Raises:
             OutputExistsError: a pair exists already, and `overwrite` is False.
             OutputBusyError: another process is writing the same pair.
-            StorageError: writing failed; an existing pair was kept.
+            StorageError: writing failed; an existing pair remains.
         """
         self._check_open()
         self._finished = True
@@ -326,7 +326,7 @@ class IndexedDatasetBuilder:
             self._flush()
 
     def _convert(self, tokens: NDArray[Any]) -> NDArray[Any]:
-        """Returns contiguous tokens of the builder's dtype; `TokenRangeError` for an integer out of its range."""
+        """Returns the tokens as a contiguous array of the builder's dtype; `TokenRangeError` if one does not fit."""
         if tokens.dtype != self.dtype and self.dtype.kind in "iu" and tokens.size:
             if tokens.dtype.kind not in "iu":
                 raise ConfigError(f"tokens: must be integers for dtype {self.dtype}, got {tokens.dtype}")

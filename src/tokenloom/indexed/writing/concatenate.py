@@ -1,4 +1,4 @@
-"""Joins datasets: into one pair, whose tokens the operating system copies, or into a catalogue that lists the inputs.
+"""Joins datasets into one pair (the operating system copies the tokens), or into a catalogue that lists the pairs.
 
 Every input is opened, and every row of its index checked, before the first byte is written. One input is open at a
 time, and rows are read in blocks, so memory depends neither on the number of inputs nor on their size.
@@ -103,9 +103,9 @@ def merge_datasets(
 ) -> IndexedDataset:
     """Writes the documents of all datasets, in order, as one pair, and opens it.
 
-    The output gets a manifest if all inputs have one. Columns per token or sequence must exist in all inputs, with
-    the same description. A column per document is dropped if an input lacks it; the documents of an input without
-    origins get unknown origins. A warning is logged in both cases. An existing output with the same bytes is kept.
+    The output gets a manifest if all inputs have one. A column per token or sequence must exist in all inputs with the
+    same description; a column per document for which this fails is dropped with a warning. Documents of an input
+    without origins get unknown origins, with a warning. An existing output with the same bytes is kept.
 
     Args:
         prefixes: prefixes of the inputs, in output order.
@@ -119,8 +119,8 @@ def merge_datasets(
 
     Raises:
         ConfigError: there are no inputs, the output is also an input, dtypes or (according to manifests) tokenizers
-            differ, or only some inputs have a column per token or sequence.
-        OutputExistsError: a dataset with other bytes exists under `output_prefix`, without `overwrite=True`.
+            differ, or inputs differ in a column per token or sequence.
+        OutputExistsError: a dataset with other bytes exists under `output_prefix`, and `overwrite` is False.
         OutputBusyError: another process is writing the same output.
         DatasetFormatError: an input is damaged.
     """
@@ -217,9 +217,9 @@ def build_catalogue(
 ) -> IndexedDataset:
     """Writes a catalogue, which joins many datasets into one without copying tokens, and opens it.
 
-    The output is an index, `OUTPUT.idx`, and a list of the pairs, `OUTPUT.catalogue` (see FORMAT.md); open it like a
-    pair. Pairs below the folder of the catalogue get relative paths, so the folder can be moved; other pairs get
-    absolute paths. If a pair changes later, reading it fails. For an input that is a catalogue, its pairs are listed.
+    The output is an index, `OUTPUT.idx`, and a list of the pairs, `OUTPUT.catalogue` (see FORMAT.md). Open the
+    output like a pair. Pairs below its folder get relative paths, so the folder can be moved; other pairs get absolute
+    paths. If a pair changes later, reading it fails. If an input is a catalogue, its pairs are listed.
     Columns and manifests are joined as in `merge_datasets`.
 
     Example:
@@ -239,11 +239,11 @@ def build_catalogue(
         output_prefix: prefix of the catalogue.
         multimodal, notice: see `merge_datasets`.
         overwrite: replace an existing catalogue that lists other pairs; never replaces a pair.
-        verify: compare all tokens with the manifests. If False, the manifest of the output records that they were not
-            compared.
+        verify: compare all tokens with the manifests. If False, the manifest of the output records that tokens were
+            not compared.
 
     Raises:
-        ConfigError: as in `merge_datasets`, or `output_prefix` is a pair, or a remote catalogue lists local pairs.
+        ConfigError: as in `merge_datasets`, or `output_prefix` names a pair, or a remote catalogue lists local pairs.
     """
     chosen = list(map(prefix_of, checked_paths("prefixes", prefixes, example='such as ["books", "web"]')))
     target = prefix_of(output_prefix)
@@ -296,7 +296,7 @@ def write_pending(
     manifest: MakeManifest | None = None,
     columns: Mapping[str, WrittenColumn] | None = None,
 ) -> PendingDataset:
-    """Writes a pair like `write_concatenated`, from checked inputs and with further `columns`; does not publish it."""
+    """Writes a pair, as `write_concatenated` does, from checked inputs and with more `columns`; does not publish it."""
     return _Joining(parts, target, dtype, manifest, multimodal=multimodal).write_pair(columns=columns)
 
 
@@ -352,7 +352,7 @@ class _Joining:
         return pending
 
     def refuse_others(self) -> None:
-        """Raises an `OutputExistsError` early if the existing output has another index header or token file size."""
+        """Raises `OutputExistsError` early if an existing output has another index header or another size of tokens."""
         if (path := existing_path(self.target)) is None:
             return
         try:
@@ -365,7 +365,7 @@ class _Joining:
     def write_rows(
         self, pending: PendingDataset, *, starts: Sequence[int] | None = None, advance: Advance | None = None
     ) -> int:
-        """Writes the index; without `starts` (byte offsets of parts), also tokens. Returns their end, a byte offset."""
+        """Writes the index and, if `starts` (byte offsets of parts) is None, the tokens; returns their end offset."""
         rows = IndexWriter(pending.index, self._sizes[0], multimodal=self.multimodal)
         for number, part in enumerate(self.parts):
             dataset = self._open(part.prefix)
@@ -436,10 +436,10 @@ class _Joining:
 
 
 def _counts(dataset: IndexedDataset, part: ConcatenatedPart) -> tuple[int, int, int]:
-    """Returns the numbers of documents, sequences and tokens of a part; reads all rows if the part drops documents."""
+    """Counts (documents, sequences, tokens) of a part; reads all rows of the index if the part drops documents."""
     count, chosen, kept = dataset.num_documents, part.documents, part.kept_documents
     if chosen is not None and (chosen.step != 1 or not 0 <= chosen.start <= chosen.stop <= count):
-        raise ConfigError(f"`{part.prefix}`: documents {chosen} out of range: it has {count}")
+        raise ConfigError(f"`{part.prefix}`: documents {chosen} out of range: there are {count} documents")
     if kept is not None and (kept.dtype != np.bool_ or kept.shape != (count,)):
         found = f"{kept.dtype}{[*kept.shape]}"
         raise ConfigError(f"`kept_documents` of `{part.prefix}`: must be bool[{count}], got {found}")
@@ -471,7 +471,7 @@ def _blocks(dataset: IndexedDataset, part: ConcatenatedPart) -> Iterator[Block]:
 class Block:
     """Consecutive documents of a dataset; some of them may be dropped from the output.
 
-    `counts` is the number of sequences per kept document: int64[num_documents]. `documents` and `rows` are slices of
+    `counts`, int64[num_documents], are the numbers of sequences of kept documents. `documents` and `rows` are slices of
     the dataset's documents and sequences, dropped ones included; the masks `kept_documents` and `kept_rows`, bool of
     the same lengths, are True where a document or sequence is kept.
     """
@@ -532,7 +532,7 @@ class Block:
 
 
 def byte_pieces(dataset: IndexedDataset, begin: int, length: int) -> Iterator[Piece]:
-    """Yields the bytes at byte pointers [begin, begin + length), without the gaps between pairs of a catalogue."""
+    """Yields the bytes at byte pointers [begin, begin + length); skips the gaps between the pairs of a catalogue."""
     sections = dataset.sections
     for number, offset, count in dataset.extents.pieces(begin, length):
         path = sections[number].path
@@ -592,7 +592,7 @@ def check_output(output_prefix: str, prefixes: Sequence[str]) -> None:
 
 
 def check_inputs(prefixes: Sequence[str], *, multimodal: bool, tokens: bool = False) -> np.dtype[np.generic]:
-    """Checks each distinct dataset with `open_checked`; returns their dtype; `ConfigError` if dtypes differ."""
+    """Checks each distinct dataset with `open_checked`; returns the common dtype; `ConfigError` if dtypes differ."""
     first, *others = distinct = list(dict.fromkeys(map(prefix_of, prefixes)))
     with task("checking inputs", unit="datasets", total=len(distinct)) as advance:
         dtype = open_checked(first, multimodal=multimodal, tokens=tokens).dtype
@@ -637,7 +637,7 @@ def _column_rows(kind: str, dataset: IndexedDataset, block: Block) -> Iterator[t
 
 
 def _common_columns(columns: Mapping[str, Mapping[str, ColumnFacts]]) -> dict[str, ColumnFacts]:
-    """Returns the output columns by name, from {prefix: columns by name} of the inputs; raises if inputs differ."""
+    """Joins {prefix: {name: facts}} of the inputs to {name: facts} of the output, by the rules of `merge_datasets`."""
     common: dict[str, ColumnFacts] = {}
     for name in dict.fromkeys(name for each in columns.values() for name in each):
         having = {prefix: each[name] for prefix, each in columns.items() if name in each}
@@ -646,12 +646,12 @@ def _common_columns(columns: Mapping[str, Mapping[str, ColumnFacts]]) -> dict[st
         lacking = next((prefix for prefix in columns if prefix not in having), None)
         if other is None and (lacking is None or facts.kind == "runs"):
             if lacking is not None:
-                text = "`%s` has no column `%s`: in the output, the rows of its documents are unknown"
+                text = "`%s` has no column `%s`: its documents get unknown values in the output"
                 _LOGGER.warning(text, lacking, name)
             common[name] = facts
             continue
         if other is None:
-            problem = f"`{lacking}` has no column `{name}`, but `{owner}` has"
+            problem = f"`{lacking}` has no column `{name}`, but `{owner}` has one"
         else:
             one, two = _describe(facts), _describe(having[other])
             problem = f"column `{name}` is {one} in `{owner}`, and {two} in `{other}`"

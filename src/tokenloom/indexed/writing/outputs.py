@@ -24,12 +24,12 @@ from tokenloom.storage.resolve import exists, keep_copy, open_pending, open_sour
 
 _COMPARED_BYTES = 64 << 20
 MOST_OPEN = 64
-"""Maximum number of datasets whose files stay open until publication; if there are more, all files are closed."""
+"""Maximum number of datasets whose files stay open until publication; with more datasets, all files are closed."""
 MOST_LOCKED = 200
 """Maximum number of locks at once: each lock takes a file descriptor, and a process usually has only 1,024."""
 
 REJECTED_SUFFIX = ".rejected.jsonl"
-"""Suffix of the file with the bad records of a preprocessing job, beside its dataset."""
+"""Suffix of the file, beside a dataset, with the bad records of the preprocessing job."""
 
 
 class IndexWriter:
@@ -133,7 +133,7 @@ class PendingDataset:
         return self._files()
 
     def seal(self) -> None:
-        """Closes all files, which must be complete, under their hidden names."""
+        """Closes all files, which must be complete and keep their hidden names."""
         for file in self.files():
             file.seal()
 
@@ -147,17 +147,17 @@ class PendingDataset:
         if prefix_of(self.tokens.path) != prefix_of(self.index.path):
             names.remove(bin_path(self.prefix))
         if os.path.lexists(self.index.path):
-            names.append(f"{self.prefix}{REJECTED_SUFFIX}")  # left by an earlier preprocessing job
+            names.append(f"{self.prefix}{REJECTED_SUFFIX}")  # written by an earlier preprocessing job
         return [*names, *self.replaced]
 
 
 def publish_datasets(
     datasets: Sequence[PendingDataset], *, overwrite: bool, exclusive: bool = True, locks: Iterable[OutputLock] = ()
 ) -> None:
-    """Publishes all datasets or none; existing datasets stay complete until all new ones are complete.
+    """Publishes all datasets or none (remote ones: one by one). Old files stay until all new ones are complete.
 
     Without `overwrite`, existing datasets are an error. Locks each local dataset, unless the caller holds its lock
-    and passes it in `locks`; locks none if `exclusive` is False.
+    and passes the lock in `locks`; locks none if `exclusive` is False.
     """
     with ExitStack() as own, ExitStack() as written:  # removes unpublished files before it releases locks
         for dataset in datasets:
@@ -176,7 +176,7 @@ def publish_datasets(
 
 
 def is_published(pending: PendingDataset) -> bool:
-    """Returns whether equal files exist, manifests aside; `OutputExistsError` if existing index or tokens differ."""
+    """Returns whether equal index, tokens and columns are published; `OutputExistsError` if index or tokens differ."""
     if (path := existing_path(pending.prefix)) is None:
         return False
     if not all(exists(file.path) and _is_same_file(file) for file in (pending.index, pending.tokens)):
