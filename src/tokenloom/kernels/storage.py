@@ -62,7 +62,7 @@ class Watch:
 
     Args:
         arrays: arrays that every read depends on; `check()` checks them.
-        tokens: mapped bytes of tokens; `check_tokens(start, stop)` checks the files that contain bytes [start, stop).
+        tokens: mapped bytes of tokens; `check_tokens(offset, num_bytes)` checks the files that contain these bytes.
     """
 
     __slots__ = ("_arrays", "_tokens", "check", "check_tokens", "native")
