@@ -221,7 +221,7 @@ def test_invalid_samples(items, message):
 def test_a_tensor_of_another_length():
     batch, pairs, ids, offsets, _ = utils.get_batch_and_global_seqlens(iter([sample(1, 2)]), 1, None)
     batch[0]["labels"] = torch.ones(1)
-    with pytest.raises(InputError, match="has 2 tokens and 1 elements of `labels`"):
+    with pytest.raises(InputError, match="has 2 tokens, but 1 elements of `labels`"):
         utils.reroute_samples_to_dcp_ranks(batch, ids, pairs, [[[0]]], offsets, None, None)
     with pytest.raises(StopIteration):
         utils.get_batch_and_global_seqlens(iter([]), 1, None)

@@ -91,9 +91,9 @@ def test_a_pack_is_split_at_its_boundaries():
     ("wrong", "text"),
     [
         ({"tokens": torch.zeros(2)}, "`labels`, `position_ids`, `loss_mask` missing in item 0 of the data iterator"),
-        (item(1, 2, labels=torch.zeros(3)), "item 0 of the data iterator has 2 tokens and 3 elements of `labels`"),
-        (item(1, 2, original_seq_len=3), r"has 2 tokens, which do not fit a sub-sample of 3 tokens"),
-        (item(1, 2, original_seq_len=2, padded_seq_len=1), r"which do not fit a sub-sample of 2 tokens \(padded: 1\)"),
+        (item(1, 2, labels=torch.zeros(3)), "item 0 of the data iterator has 2 tokens, but 3 elements of `labels`"),
+        (item(1, 2, original_seq_len=3), r"has 2 tokens and cannot have a sub-sample of 3 tokens"),
+        (item(1, 2, original_seq_len=2, padded_seq_len=1), r"cannot have a sub-sample of 2 tokens \(padded: 1\)"),
         (
             item(1, 2) | {"tokens": torch.zeros(2, 2)},
             r"`tokens` of item 0 of the data iterator must be a vector, got shape \[2, 2\]",
@@ -200,7 +200,7 @@ def test_metadata_are_encoded_as_integers_and_have_the_dataset_ids_of_sub_sample
     ("iterator", "count", "settings", "message"),
     [
         (lambda: iter([item(1)]), 3, {}, "the data iterator ended after 1 of 3 items of a global batch"),
-        (lambda: None, 1, {}, "on rank 0 of a tensor-parallel group on a stage with tokens"),
+        (lambda: None, 1, {}, "rank 0 of a tensor-parallel group has no data iterator on a stage that needs tokens"),
         (lambda: [iter([])], 1, {"virtual_pipeline_model_parallel_size": 2}, "1 data iterators given for 2 virtual"),
         (lambda: iter([item(1)]), 1, {"sequence_packing_scheduler": "best"}, "unknown scheduler 'best'\nhint: choose"),
     ],
@@ -220,7 +220,7 @@ def test_a_pack_without_required_tokens_is_refused():
 
 @pytest.mark.parametrize(("vpp_size", "vp_stage"), [(2, None), (2, 2), (None, 1)])
 def test_a_virtual_stage_that_does_not_exist_is_refused(vpp_size, vp_stage):
-    with pytest.raises(ConfigError, match=f"stage {vp_stage} out of range: there are {vpp_size or 1} stages"):
+    with pytest.raises(ConfigError, match=f"stage {vp_stage} out of range: there are {vpp_size or 1} virtual stages"):
         get_batch_on_this_rank_for_sequence_packing(iter([]), vpp_size=vpp_size, vp_stage=vp_stage)
 
 
@@ -260,11 +260,11 @@ def test_context_parallel_groups_divide_the_ranks_and_must_be_there():
     mesh = SimpleNamespace(mesh_dim_names=("dp", "cp"), mesh=zero, size=lambda _: 1)  # torch's would need groups
     assert ProcessGroups.from_mesh(mesh, cp_sizes=[1]).cp_of_size == {}
     for size in (0, 2, 3):
-        with pytest.raises(ConfigError, match=f"`cp_sizes`: must be powers of two that divide 1, got {size}"):
+        with pytest.raises(ConfigError, match=f"`cp_sizes`: must be powers of two that divide 1 ranks, got {size}"):
             ProcessGroups.from_mesh(mesh, cp_sizes=[size])
     config = PackingConfig(max_seqlen_per_dp_cp_rank=4, sequence_packing_scheduler="hybrid_cost_balanced")
     place = dataclasses.replace(place_of(None), dp=SimpleNamespace(size=2, rank=0))
-    with pytest.raises(ConfigError, match=r"the plan needs process groups of \[2\] context-parallel ranks"):
+    with pytest.raises(ConfigError, match=r"the plan needs context-parallel groups of \[2\] ranks"):
         plan_global_batch(np.array([8]), config, place, make_scheduler(config, cp_size=1, dp_size=2))
     with pytest.raises(ConfigError, match="process groups need the attributes dp, cp, dp_cp, tp and pp"):
         place_of(object())
@@ -331,9 +331,9 @@ def test_a_scheduler_may_return_lists_or_override_run(monkeypatch):
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        ([[[0]]], "sub-sample 1 of 2: expected in 1 packs, found in 0"),
-        ([[[0, 1, 1]]], "sub-sample 1 of 2: expected in 1 packs, found in 2"),
-        ([[[0, 1]], [[5]]], "sub-sample 5 of 2: expected in 0 packs, found in 1"),
+        ([[[0]]], "sub-sample 1 of 2: must be in 1 packs, is in 0"),
+        ([[[0, 1, 1]]], "sub-sample 1 of 2: must be in 1 packs, is in 2"),
+        ([[[0, 1]], [[5]]], "sub-sample 5 of 2: must be in 0 packs, is in 1"),
         ([[[0, 1]], [[]]], "microbatch 1 must have sub-samples for each of 1 ranks, got none on rank 0"),
         ([[[0], [1]]], "microbatch 0 must have sub-samples for each of 1 ranks, got 2 ranks"),
     ],
@@ -408,7 +408,7 @@ def test_known_lengths_give_the_packs_of_the_iterator():
     known, exchanged = wrap_dataset(data, range(4), CONFIG), wrap_data_iterator((data[i] for i in range(4)), CONFIG, 4)
     assert known[1:] == (2, 14, 54)
     check_alike(known, exchanged)
-    message = r"sample at position 1: expected \(tokens, padded\) \[\(2, 2\)\], found \[\(3, 3\)\]"
+    message = r"sample at position 1: expected \(length, padded length\) \[\(2, 2\)\], found \[\(3, 3\)\]"
     with pytest.raises(DatasetFormatError, match=message):
         wrap_dataset(Sized([1, 2], real=[1, 3]), [0, 1], CONFIG)
 
@@ -511,7 +511,7 @@ def test_pieces_of_ranks_are_contiguous_or_two_chunks_of_each_sequence():
         assert boundaries(taken[0][5]) == boundaries(taken[1][5]) == ([0, 4, 8, 12], [0, 4, 8, 12], 4)
     plain = PackingConfig(max_seqlen_per_dp_cp_rank=6, cp_partition_mode="contiguous")
     assert take(plain, *two, cp_size=2, cp_rank=1)[0].tolist() == [[100001, 100002, 100003, 100004]]
-    with pytest.raises(ConfigError, match="a pack of 3 tokens cannot be divided among 2 ranks"):
+    with pytest.raises(ConfigError, match="a pack of 3 tokens cannot be divided evenly among 2 ranks"):
         take(plain, sub_sample(0, 3, 3), cp_size=2)
 
 
@@ -562,12 +562,12 @@ def test_schedulers_leave_room_for_the_dummy():
 
 
 def test_packs_that_exceed_their_shape_are_refused():
-    with pytest.raises(ConfigError, match="a pack of 13 tokens exceeds the 12 tokens on each of 1 ranks"):
+    with pytest.raises(ConfigError, match="a pack of 13 tokens exceeds the limit of 12 tokens on each of 1 ranks"):
         take(PackingConfig(**MAX), sub_sample(0, 13, 13))
     with pytest.raises(ConfigError, match="a pack has 2 sequences, more than `thd_max_packed_sequences` 1"):
         take(PackingConfig(**MAX, thd_max_packed_sequences=1), sub_sample(0, 3, 3))
     odd = PackingConfig(max_seqlen_per_dp_cp_rank=5, pad_packed_seq_alignment="max")
-    with pytest.raises(ConfigError, match=r"6 tokens of padding are not a multiple of 2 \* cp_size = 4"):
+    with pytest.raises(ConfigError, match=r"a pack needs 6 tokens of padding, not a multiple of 2 \* cp_size = 4"):
         take(odd, sub_sample(0, 4, 4), cp_size=2)
     for settings, message in (
         ({"thd_max_packed_sequences": 1}, "`thd_max_packed_sequences`: must be 2 or more"),

@@ -107,7 +107,7 @@ def test_rows_without_a_shared_prefix_and_with_columns():
         ({"sequences": [[[1, 2]]]}, r"sequence 0 must be a vector of integers, got int64\[1, 2\]"),
         ({"sequences": [[1, 2]], "labels": [[1]]}, r"`labels` of sequence 0: length must be 2, got shape \[1\]"),
         ({"sequences": [[1, 2]], "loss_weights": [[1.0]]}, "`loss_weights` of sequence 0: length must be 2"),
-        ({"sequences": [[1, 2]], "loss_weights": [1.0, 2.0]}, "`loss_weights`: expected 1 sequences, got 2"),
+        ({"sequences": [[1, 2]], "loss_weights": [1.0, 2.0]}, "`loss_weights`: expected values for 1 sequences, got 2"),
         ({"sequences": [[1, 2]], "position_ids": [[0]]}, "`position_ids`: must have a position for each token"),
         (
             {"sequences": [[1, 2]], "position_ids": [[-1, 0]]},
@@ -233,7 +233,7 @@ def test_parts_of_ranks_add_up_to_the_row(rng, cp_size):
     for part in parts:
         keys = (pack.tree_in[None] <= part.tree_in[:, None]) & (part.tree_in[:, None] < pack.tree_out[None])
         assert torch.equal(keys, whole[part.tree_in])
-    with pytest.raises(ConfigError, match="cannot be divided among 1000 ranks"):
+    with pytest.raises(ConfigError, match="cannot be divided evenly among 1000 ranks"):
         pack.part(cp_size=1000, cp_rank=0, block_size=8)
     if cp_size > 1:
         with pytest.raises(ConfigError, match="not the part of a context-parallel rank"):
@@ -318,7 +318,7 @@ def test_every_sequence_is_in_one_pack_and_ranks_agree(seed, dp_size, cp_size, m
     options = {"dp_size": dp_size, "cp_size": cp_size, "microbatch_multiple": multiple}
     options |= {"max_tokens": 24, "block_size": 4}
     if len(sequences) < dp_size * multiple:
-        with pytest.raises(ConfigError, match="sub-samples of"):
+        with pytest.raises(ConfigError, match="sub-samples with"):
             pack_prefixes(sequences, **options)
         return
     ranks = None
@@ -367,11 +367,11 @@ def test_losses_of_all_packs_are_those_of_the_batch_unpacked(seed):
     [
         ([], {}, "`sequences` is empty"),
         ([[1], [1] * 9], {}, "sub-sample 1 has 9 tokens"),
-        ([[1, 2]], {"dp_size": 2}, "1 sub-samples of 2 tokens do not fill a multiple of 2 packs"),
+        ([[1, 2]], {"dp_size": 2}, "1 sub-samples with 2 tokens in total do not fill a multiple of 2 packs"),
         ([[1]], {"dp_rank": 1}, r"`dp_rank`: must be in \[0, 1\), got 1"),
-        ([[1]], {"loss_weights": [1.0, 2.0]}, "`loss_weights`: expected 1 sequences, got 2"),
-        ([[1]], {"pad_to": 3}, "8 tokens per rank are not a multiple of 3"),
-        ([[1], [2]], {"cp_size": 2}, "8 tokens per rank are not a multiple of 128"),
+        ([[1]], {"loss_weights": [1.0, 2.0]}, "`loss_weights`: expected values for 1 sequences, got 2"),
+        ([[1]], {"pad_to": 3}, "8 tokens is not a multiple of 3"),
+        ([[1], [2]], {"cp_size": 2}, "8 tokens is not a multiple of 128"),
     ],
 )
 def test_invalid_sequences_are_refused(sequences, options, words):

@@ -81,7 +81,7 @@ def spread(kind, count):
 
 NOT_ENOUGH = "sub-samples can move"
 NO_MULTIPLE = "do not fill a multiple of"
-NO_GROUPS = "in groups of powers of two"
+NO_GROUPS = "in groups of 1, 2, 4, … ranks"
 NO_CUT = "cannot be split into a multiple"
 NO_SHARE = "ranks cannot be widened"
 TOO_MANY = "a pack has"
@@ -421,12 +421,12 @@ class FallingCost:
 
 
 DYNAMIC, COST, HYBRID = "default_dynamic_cp", "cost_balanced", "hybrid_cost_balanced"
-NEEDED = "\n7 sub-samples fill 1 packs, not a multiple of 8: 7 more packs are needed, but only 6 sub-samples can move\n"
-NEEDED += "hint: plan with `cost_balanced`, or use more samples per global batch\n"
-LIMIT = "a pack has 3 sub-samples, more than 2\nhint: plan with `hybrid"
-ALONE = "\n1 sub-samples of 4 tokens do not fill a multiple of 8 packs of at most 16 tokens\n"
-FEW = "\n7 sub-samples of 28 tokens do not fill a multiple of 8 packs of at most 8 tokens\n"
-FALLING = "costs must be positive, finite and not decrease with the length"
+NEEDED = "\n7 sub-samples fill 1 packs, not a multiple of 8: 7 more packs are needed, but only "
+NEEDED += "6 sub-samples can move to new packs\nhint: plan with `cost_balanced`, or use more samples per global batch\n"
+LIMIT = "a pack has 3 sub-samples, more than the maximum of 2\nhint: plan with `hybrid"
+ALONE = "\n1 sub-samples with 4 tokens in total do not fill a multiple of 8 packs of at most 16 tokens each\n"
+FEW = "\n7 sub-samples with 28 tokens in total do not fill a multiple of 8 packs of at most 8 tokens each\n"
+FALLING = "costs must be positive and finite, and must not decrease with the length"
 
 
 @pytest.mark.parametrize(
@@ -437,14 +437,14 @@ FALLING = "costs must be positive, finite and not decrease with the length"
         (DYNAMIC, (8, 2, 2), {}, [1, 33], "sub-sample 1 has 33 tokens; a pack has at most 32\n"),
         (HYBRID, (9, 1, 6), {}, [9, 33], "\nsub-sample 1 has 33 tokens; a pack has at most 32\n"),
         (DYNAMIC, (8, 2, 2, 2), {}, [32], "1 microbatches cannot be split into a multiple of 2"),
-        (DYNAMIC, (8, 1, 5, 2), {}, [16, 16, 8], "2 groups of [2, 1] ranks cannot be widened to 5 ranks"),
+        (DYNAMIC, (8, 1, 5, 2), {}, [16, 16, 8], "2 groups of [2, 1] ranks cannot be widened to occupy all 5 ranks"),
         (DYNAMIC, (8, 1, 1), {"max_num_seqs": 2}, [1] * 3, LIMIT),
         # Nine sub-samples need a pack each, but packs come in multiples of 4.
-        (COST, (8, 1, 2, 2), {}, [6] * 9, "9 sub-samples of 54 tokens do not fill a multiple of 4 packs"),
+        (COST, (8, 1, 2, 2), {}, [6] * 9, "9 sub-samples with 54 tokens in total do not fill a multiple of 4 packs"),
         (COST, (8, 1, 8), {}, [4] * 7, FEW),
         (COST, (8, 1, 2, 4), {}, [4] * 7, FEW),
         (COST, (8, 2, 4, 2), {}, [4], ALONE),
-        (HYBRID, (8, 1, 6), {}, [5], "1 sub-samples cannot occupy 6 ranks in groups of powers of two"),
+        (HYBRID, (8, 1, 6), {}, [5], "1 sub-samples cannot occupy 6 ranks in groups of 1, 2, 4, … ranks"),
         (HYBRID, (8, 1, 4, 3), {}, [5, 5], "2 sub-samples cannot occupy 4 ranks"),
         (COST, (8, 1, 2), {"cost_model": FallingCost()}, [1, 2], FALLING),
         (HYBRID, (8, 1, 2), {"cost_model": FallingCost()}, [1, 2], FALLING),

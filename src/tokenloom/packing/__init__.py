@@ -1,4 +1,4 @@
-"""Packing: plans, exchanges and builds balanced microbatches from samples of different lengths."""
+"""Packing: balanced microbatches of samples with different lengths."""
 
 import lazy_loader
 

@@ -13,14 +13,14 @@ from tokenloom.packing.cost import CostModel, Float64s, least_slowest_cost
 from tokenloom.packing.pack_plan import Int64s, PackPlan, stable_order, uniform_plan
 
 GOOD_ENOUGH = 1.05
-"""If the slowest ranks take longer than a lower bound by more than this factor, more microbatches are tried."""
+"""If a plan costs more than this factor times a lower bound, a plan with more microbatches is tried."""
 
 
 class CostBalancedScheduler(BasePackingScheduler):
     """A scheduler that plans packs of nearly equal cost, so that all ranks take nearly the same time.
 
-    It uses the fewest possible microbatches. If the slowest ranks then take more than 1.05 times a lower bound, it also
-    tries the next larger number. (Megatron's scheduler packs sub-samples in order, regardless of cost.)
+    The plan has the fewest possible microbatches. If its cost then exceeds 1.05 times a lower bound, the scheduler also
+    tries the next larger number of microbatches. (Megatron's `dp_balanced` packs in order, regardless of cost.)
 
     Example:
         >>> scheduler = CostBalancedScheduler(8, cp_size=1, dp_size=2)
@@ -47,7 +47,7 @@ class CostBalancedScheduler(BasePackingScheduler):
         )
 
     def _fewest_microbatches(self, task: Task) -> Packing:
-        """Returns a packing with the fewest microbatches, or with the next possible number if that is 5 % faster."""
+        """Returns a packing with the fewest microbatches, or the next possible number if that costs 5 % less."""
         fewest = least_microbatches(task, self.microbatch_multiple)
         best: Packing | None = None
         for num_microbatches in range(fewest, len(task.lengths) // self.dp_size + 1, self.microbatch_multiple):
@@ -63,14 +63,14 @@ class CostBalancedScheduler(BasePackingScheduler):
             return best
         packs = self.dp_size * self.microbatch_multiple
         limit = f"{task.capacity} tokens" + (f" and {self.max_num_seqs} sub-samples" if self.max_num_seqs else "")
-        batch = f"{len(task.lengths)} sub-samples of {int(task.lengths.sum())} tokens"
-        message = f"{batch} do not fill a multiple of {packs} packs of at most {limit}"
+        batch = f"{len(task.lengths)} sub-samples with {int(task.lengths.sum())} tokens in total"
+        message = f"{batch} do not fill a multiple of {packs} packs of at most {limit} each"
         raise ConfigError(message, hint="change the number of sub-samples, or increase `max_seqlen_per_dp_cp_rank`")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """The pack of each sub-sample: `pack_of[i]` is m × num_ranks + r for the pack of rank r in microbatch m.
+    """The pack of each sub-sample: `pack_of[i]` is m × num_ranks + r if rank r has sub-sample i in microbatch m.
 
     `slowest` is the cost of the costliest pack of each microbatch, summed over all microbatches.
     """
@@ -91,7 +91,7 @@ class Task:
     num_ranks: int
 
     def pack(self, num_microbatches: int) -> Packing | None:
-        """Packs all sub-samples into `num_microbatches` × `num_ranks` packs; returns None if they do not fit."""
+        """Packs all sub-samples into `num_microbatches` × `num_ranks` packs; returns None if that is not possible."""
         widths = np.full(num_microbatches, self.num_ranks, dtype=np.int64)
         nothing = np.zeros_like(widths)
         pack_of = pack_to_levels(self, widths=widths, levels=nothing, bases=nothing)
@@ -113,7 +113,7 @@ class Task:
 def pack_to_levels(task: Task, *, widths: Int64s, levels: Int64s, bases: Int64s) -> Int64s | None:
     """Returns the pack of each sub-sample, int64[num_subsamples]; None if the sub-samples do not fit.
 
-    Balances costs or, if packs overflow, lengths. `widths`, `levels` and `bases`: see `kernels.packs.pack_to_levels`.
+    Balances costs, but lengths if packs overflow. `widths`, `levels` and `bases`: see `kernels.packs.pack_to_levels`.
     """
     first = range(5) if task.most_items < len(task.lengths) else range(1)
     for by_length, short_first in ((False, 0), *((True, quarters) for quarters in first)):
@@ -151,12 +151,12 @@ def checked_costs(model: CostModel, lengths: Int64s, cp_size: int) -> Float64s:
     """Returns the validated cost of each sub-sample, float64[n]; `lengths` must be sorted, longest first."""
     costs = np.asarray(model.cost(lengths, cp_size), dtype=np.float64)
     if costs.shape != lengths.shape or not (np.isfinite(costs).all() and costs[-1] > 0 and (np.diff(costs) <= 0).all()):
-        raise ConfigError(f"{model!r}: costs must be positive, finite and not decrease with the length")
+        raise ConfigError(f"{model!r}: costs must be positive and finite, and must not decrease with the length")
     return costs
 
 
 def integer_costs(costs: Float64s, count: int) -> Int64s:
-    """Scales costs (sorted, largest first) to integers, so that any `count` of them sum to less than 2**61."""
+    """Scales costs (sorted, largest first) to integers, so that the sum of any `count` of them is below 2**61."""
     return scaled_costs(costs, cost_exponent(float(costs[0]), count))
 
 

@@ -19,11 +19,11 @@ from tokenloom.packing.pipeline import Wrapped, run_pipeline
 class BasePackingScheduler:
     """The base class of schedulers, which assign sub-samples to dp × cp ranks and microbatches.
 
-    A plan is computed from settings and lengths alone, with integers, so every rank computes the same plan. Each
-    sub-sample is in exactly one pack; all ranks have the same number of microbatches, and no pack is empty.
+    A plan depends on nothing but settings and lengths, so every rank computes the same plan. Each sub-sample is in
+    exactly one pack; all ranks have the same number of microbatches, and no pack is empty.
 
     To write a scheduler, override `get_groups_and_subsamples` and add the class to `scheduler_map`. Override `run`
-    instead to replace the whole pipeline. Set `is_dynamic_cp = True` if different numbers of ranks may share a pack.
+    instead to replace the whole pipeline. Set `is_dynamic_cp = True` if groups may differ in size.
 
     Example:
         >>> from tokenloom.packing import PackingConfig, scheduler_map, wrap_data_iterator
@@ -39,10 +39,10 @@ class BasePackingScheduler:
         >>> del scheduler_map["one_by_one"]
 
     Args:
-        max_seqlen_per_dp_cp_rank: maximum number of tokens of a rank in one microbatch.
+        max_seqlen_per_dp_cp_rank: maximum tokens that each rank has in one microbatch.
         cp_size: ranks per context-parallel group; a pack has at most `max_seqlen_per_dp_cp_rank * cp_size` tokens.
         dp_size: number of context-parallel groups.
-        microbatch_group_size_per_vp_stage: the number of microbatches must be a multiple of this number; None for any.
+        microbatch_group_size_per_vp_stage: the number of microbatches must be a multiple of this; None allows any.
         max_num_seqs: maximum sub-samples per pack; None for no limit.
         cost_model: computes the cost of a sub-sample from its length; None for attention work only.
     """
@@ -129,7 +129,7 @@ class BasePackingScheduler:
     ) -> tuple[Any, int, float, float]:  # as in Megatron
         """Returns the result of `wrap_data_iterator` for one global batch; all ranks must call this together.
 
-        An override may call `super().run(…)` for the packs.
+        An override may call `super().run(…)` to get the packs.
 
         Args:
             data_iterator, num_microbatches, config: see `wrap_data_iterator`.
@@ -166,7 +166,7 @@ def _positive(lengths: ArrayLike) -> Int64s:
     checked = np.ascontiguousarray(found, dtype=np.int64)
     shortest = int(checked.argmin())
     if checked[shortest] < 1:
-        raise ConfigError(f"sub-sample {shortest} has {int(checked[shortest])} tokens", hint="leave it out")
+        raise ConfigError(f"sub-sample {shortest} has {int(checked[shortest])} tokens", hint="leave the sub-sample out")
     return checked
 
 

@@ -22,17 +22,17 @@ from tokenloom.packing.groups import Place, place_of
 
 @dataclass(slots=True, kw_only=True)
 class PackedSeqParams:
-    """The parameters of a pack for attention, with the fields of Megatron's class of this name.
+    """The attention parameters of a pack, with the fields of Megatron's class of this name.
 
-    Lengths and boundaries describe whole sequences, not this rank's part. All four boundary arrays include the padding
-    of each sequence; but with `pad_packed_seq_alignment`, `cu_seqlens_q` and `cu_seqlens_kv` exclude padding.
+    Lengths and boundaries describe whole sequences, not this rank's part. `cu_seqlens_…_padded` always include the
+    padding of each sequence; `cu_seqlens_q` and `cu_seqlens_kv` do so if `pad_packed_seq_alignment` is None.
 
     Attributes:
         qkv_format: "thd": tokens × heads × width without a batch axis.
         cu_seqlens_q, cu_seqlens_kv, cu_seqlens_q_padded, cu_seqlens_kv_padded: int32[num_sequences + 1] tensors.
-        max_seqlen_q, max_seqlen_kv: length of the longest padded sequence; length of the padded pack if
-            `pad_packed_seq_alignment` and `thd_max_packed_sequences` are set.
-        local_cp_size, cp_group: number and process group of the ranks that share this pack; None for all cp ranks.
+        max_seqlen_q, max_seqlen_kv: length of the longest padded sequence; if `pad_packed_seq_alignment` and
+            `thd_max_packed_sequences` are set, length of the padded pack.
+        local_cp_size, cp_group: number and process group of the ranks that share this pack; both None for all cp ranks.
         total_tokens: number of tokens of this rank if `pad_packed_seq_alignment` is set and `thd_max_packed_sequences`
             is not; else None.
         pad_between_seqs: True if `cu_seqlens_q` and `cu_seqlens_kv` exclude padding, else None.
@@ -73,8 +73,8 @@ def context_parallel_indices(cu_seqlens_padded: Any, *, cp_size: int, cp_rank: i
         cp_size, cp_rank: number of ranks that share the pack, and the rank among them.
 
     Returns:
-        int64[num_tokens / cp_size] on the device of the boundaries. Sequences may be empty. On CUDA, Transformer
-        Engine's `thd_get_partitioned_indices` computes the same values if it is installed.
+        int64[num_tokens / cp_size] on the device of the boundaries. Sequences may be empty. On CUDA, if Transformer
+        Engine is installed, its function `thd_get_partitioned_indices` computes these indices.
 
     Raises:
         ConfigError: a length is not a multiple of 2 × `cp_size`, or `cp_rank` is out of range.
@@ -117,7 +117,7 @@ def cut_for_rank(
     cp_group: Any = None,
     tells_gaps: bool = False,
 ) -> tuple[Any, Any, PackedSeqParams]:
-    """Pads a pack if `settings` has a `pad_packed_seq_alignment`, and cuts it for a context-parallel rank.
+    """Pads a pack if `settings` has a `pad_packed_seq_alignment`; cuts the pack for a context-parallel rank.
 
     Returns the int64 indices of this rank's tokens in the padded pack, the bool padding mask of these tokens, and the
     attention parameters. With `tells_gaps`, `cu_seqlens_q` and `cu_seqlens_kv` never include padding.
@@ -134,7 +134,7 @@ def cut_for_rank(
         indices = context_parallel_indices(padded, cp_size=cp_size, cp_rank=cp_rank)
     else:
         if len(mask) % cp_size:
-            message = f"a pack of {len(mask)} tokens cannot be divided among {cp_size} ranks"
+            message = f"a pack of {len(mask)} tokens cannot be divided evenly among {cp_size} ranks"
             raise ConfigError(message, hint="pad each sequence before packing, or set `pad_packed_seq_alignment`")
         share = len(mask) // cp_size
         indices = torch.arange(cp_rank * share, (cp_rank + 1) * share, device=mask.device)
@@ -162,10 +162,10 @@ def _tail(settings: PackingConfig, num_tokens: int, cp_size: int) -> int:
         num_rows = -(-num_tokens // (cp_size * alignment)) * alignment
     tail = num_rows * cp_size - num_tokens
     if tail < 0:
-        message = f"a pack of {num_tokens} tokens exceeds the {num_rows} tokens on each of {cp_size} ranks"
+        message = f"a pack of {num_tokens} tokens exceeds the limit of {num_rows} tokens on each of {cp_size} ranks"
         raise ConfigError(message, hint="increase `max_seqlen_per_dp_cp_rank`, or leave out sub-samples")
     if settings.cp_partition_mode == "zigzag" and cp_size > 1 and tail % (2 * cp_size):
-        message = f"{tail} tokens of padding are not a multiple of 2 * cp_size = {2 * cp_size}"
+        message = f"a pack needs {tail} tokens of padding, not a multiple of 2 * cp_size = {2 * cp_size}"
         raise ConfigError(message, hint="set `pad_packed_seq_alignment` to an even number of tokens per rank")
     return tail
 
@@ -205,7 +205,7 @@ def _transformer_engine() -> Any:
 
 SubSample = dict[str, Any]
 """1-D tensors under the names in `DTYPES`, with or without padding; the integers `original_seq_len` (tokens without
-padding) and `padded_seq_len`; and optionally `dataset_id`, the dataset of a blend or the source of a run."""
+padding) and `padded_seq_len`; and optionally `dataset_id`, index of a dataset (in a blend) or source (in a run)."""
 
 DTYPES = {"tokens": "int64", "labels": "int64", "position_ids": "int64", "loss_mask": "float32"}
 """Names and dtypes of the tensors of a sub-sample or pack; wide dtypes first, to align all tensors in `to_bytes`."""
@@ -216,9 +216,9 @@ _WORD_BYTES = 8
 def take_apart(items: Iterable[Any]) -> Iterator[SubSample]:
     """Splits the items of a data iterator into sub-samples without padding.
 
-    An item is a mapping with the tensors of `DTYPES`, or a list of such mappings; tensors may have a leading axis of 1.
-    A mapping without `cu_seqlens` is one sub-sample with `original_seq_len` and `padded_seq_len` (default: the length
-    of the tensors). A mapping with `cu_seqlens`, the boundaries of padded sub-samples, is several sub-samples in a row;
+    An item is a mapping with the tensors of `DTYPES`, or a list of such mappings; tensors are [length] or [1, length].
+    A mapping without `cu_seqlens` is one sub-sample; its `original_seq_len` and `padded_seq_len` default to the length
+    of the tensors. A mapping with `cu_seqlens`, the boundaries of padded sub-samples, has several sub-samples in a row;
     `cu_seqlens_original`, if given, has the boundaries without padding. `dataset_id` is one integer, or one integer per
     sub-sample. Other entries of a mapping have no effect.
 
@@ -239,14 +239,14 @@ def _take_apart(item: Any, where: str) -> Iterator[SubSample]:
     size = len(tensors["tokens"])
     for name, tensor in tensors.items():
         if len(tensor) != size:
-            raise InputError(f"{where} has {size} tokens and {len(tensor)} elements of `{name}`")
+            raise InputError(f"{where} has {size} tokens, but {len(tensor)} elements of `{name}`")
     bounds = list(_bounds(item, size))
     sources = _row(item["dataset_id"], "int64", "`dataset_id`").tolist() if "dataset_id" in item else None
     if sources is not None and len(sources) not in (1, len(bounds)):
         raise InputError(f"{where} has {len(sources)} elements of `dataset_id` for {len(bounds)} sub-samples")
     for number, (start, original, padded) in enumerate(bounds):
         if not 0 <= original <= padded or start + original > size:
-            message = f"{where} has {size} tokens, which do not fit a sub-sample of {original} tokens "
+            message = f"{where} has {size} tokens and cannot have a sub-sample of {original} tokens "
             raise InputError(f"{message}(padded: {padded}) at offset {start}")
         sample: SubSample = {name: tensor[start : start + original] for name, tensor in tensors.items()}
         sample |= {"original_seq_len": original, "padded_seq_len": padded}
@@ -281,7 +281,7 @@ def _row(value: Any, dtype: str, name: str) -> Any:
 
 
 def to_bytes(samples: Sequence[Mapping[str, Any]], names: Iterable[str] = DTYPES) -> Any:
-    """Returns the named tensors of all sub-samples as uint8, name by name; zeros pad the end to a multiple of 8."""
+    """Returns the tensors `names` of all sub-samples as uint8[n], name by name; zeros pad n to a multiple of 8."""
     torch = require("torch", extra="torch")
     if not samples:
         return torch.empty(0, dtype=torch.uint8)
@@ -291,14 +291,14 @@ def to_bytes(samples: Sequence[Mapping[str, Any]], names: Iterable[str] = DTYPES
 
 
 def num_bytes(lengths: Iterable[int], names: Iterable[str] = DTYPES) -> int:
-    """Returns the size of the result of `to_bytes` for sub-samples of `lengths` tokens."""
+    """Returns the number of bytes in the result of `to_bytes` for sub-samples of `lengths` tokens."""
     torch = require("torch", extra="torch")
     size: int = sum(lengths) * sum(getattr(torch, DTYPES[name]).itemsize for name in names)
     return size + -size % _WORD_BYTES
 
 
 def from_bytes(data: Any, lengths: Sequence[int], names: Iterable[str] = DTYPES) -> list[SubSample]:
-    """Returns the sub-samples in the output of `to_bytes`, as views of `data`."""
+    """Returns the sub-samples that `to_bytes` encoded as `data`; their tensors are views of `data`."""
     torch = require("torch", extra="torch")
     samples: list[SubSample] = [{} for _ in lengths]
     offset, total = 0, sum(lengths)
@@ -312,12 +312,12 @@ def from_bytes(data: Any, lengths: Sequence[int], names: Iterable[str] = DTYPES)
 
 
 Pack = dict[str, Any]
-"""1-D tensors of the concatenated, padded sub-samples under the names in `DTYPES`; `dataset_ids` int64[n], -1 for
-unknown, if a sub-sample has a `dataset_id`; and `METADATA`. Pipeline stages without tokens have `METADATA` only."""
+"""The padded sub-samples, concatenated to 1-D tensors under the names in `DTYPES`; the entries in `METADATA`; and if a
+sub-sample has a `dataset_id`, `dataset_ids`, int64[n], -1 for unknown. Stages without tokens have `METADATA` only."""
 
 METADATA = ("cu_seqlens", "cu_seqlens_padded", "max_seqlen", "local_cp_size")
 """`cu_seqlens` and `cu_seqlens_padded`, int32[n + 1]: boundaries without and with padding; `max_seqlen`, int32 scalar:
-the longest padded length; `local_cp_size`: ranks that share the pack, if plans have groups of several sizes."""
+the longest padded length; `local_cp_size`: number of ranks that share the pack; missing if always all cp ranks."""
 
 _INT32_MAX = 2**31 - 1
 _PLAIN = PackingConfig(max_seqlen_per_dp_cp_rank=_INT32_MAX)
@@ -331,13 +331,13 @@ def build_packed_microbatches(
     """Returns the pack of each microbatch: its sub-samples, padded to `padded_seq_len` and concatenated in order.
 
     A pack has tokens, labels and position_ids int64[T] and loss_mask float32[T], all 0 at padding; boundaries
-    cu_seqlens and cu_seqlens_padded int32[n + 1]; max_seqlen, int32 scalar, including padding; local_cp_size, if
-    `cp_sizes` is given; and dataset_ids int64[n], if a sub-sample has a `dataset_id`.
+    cu_seqlens and cu_seqlens_padded int32[n + 1]; max_seqlen, int32 scalar, the longest padded length;
+    local_cp_size, if `cp_sizes` is given; and dataset_ids int64[n], if a sub-sample has a `dataset_id`.
 
     Args:
-        grouped_samples: per microbatch, its sub-samples: {name: tensor} with `original_seq_len` and `padded_seq_len`.
+        grouped_samples: the sub-samples of each microbatch: {name: tensor} with `original_seq_len`, `padded_seq_len`.
         dev: device of the packs.
-        cp_sizes: number of ranks that share each pack; None if all packs have the same number.
+        cp_sizes: number of ranks that share each pack; None if all cp ranks share every pack.
 
     Raises:
         ConfigError: a microbatch has no sub-sample, or a pack has 2**31 tokens or more.
@@ -363,7 +363,7 @@ def build_packed_microbatches(
 
 
 def pack_metadata(lengths: Sequence[int], padded: Sequence[int], dev: Any, *, cp_size: int | None = None) -> Pack:
-    """Returns the `METADATA` of a pack from the lengths of its sub-samples, without and with padding."""
+    """Returns the `METADATA` of a pack; `lengths` of its sub-samples exclude padding, `padded` include padding."""
     if sum(padded) > _INT32_MAX:
         raise ConfigError(f"a pack has {sum(padded)} tokens, more than 2**31 - 1")
     bounds, padded_bounds = ([0, *itertools.accumulate(counts)] for counts in (lengths, padded))
@@ -378,7 +378,7 @@ def _metadata(bounds: Sequence[int], padded_bounds: Sequence[int], longest: int,
 
 
 def encode_metadata(packs: Iterable[Mapping[str, Any]]) -> list[int]:
-    """Encodes packs, except for the tensors of `DTYPES`, as integers for `decode_metadata`."""
+    """Encodes packs as integers for `decode_metadata`, except for the tensors of `DTYPES`."""
     integers: list[int] = []
     for pack in packs:
         sources = pack["dataset_ids"].tolist() if "dataset_ids" in pack else []
@@ -388,7 +388,7 @@ def encode_metadata(packs: Iterable[Mapping[str, Any]]) -> list[int]:
 
 
 def decode_metadata(integers: Sequence[int], dev: Any) -> list[Pack]:
-    """Decodes the output of `encode_metadata` into packs without the tensors of `DTYPES`."""
+    """Returns the packs that `encode_metadata` encoded; the packs lack the tensors of `DTYPES`."""
     torch = require("torch", extra="torch")
     packs: list[Pack] = []
     start = 0
@@ -419,7 +419,7 @@ def get_batch_on_this_rank_for_sequence_packing(
     """Returns this rank's part of the next microbatch; all ranks of a tensor-parallel group must call this together.
 
     Args:
-        data_iterator: the packs of `wrap_data_iterator` on rank 0 of a tensor-parallel group; None on the other ranks.
+        data_iterator: on rank 0 of a tensor-parallel group, an iterator of `wrap_data_iterator`; else None.
         vpp_size: virtual pipeline stages per rank; None for no virtual stages.
         mtp_on_this_rank: whether this stage has multi-token prediction, which needs tokens and labels.
         vp_stage: index of this virtual stage, in [0, `vpp_size`); None for no virtual stages.
@@ -429,10 +429,10 @@ def get_batch_on_this_rank_for_sequence_packing(
 
     Returns:
         (tokens, labels, loss_mask, None, position_ids, packed_seq_params, padding_mask). Tensors are [1, T / cp]:
-        int64, but loss_mask float32, padding_mask bool; other tensors are 0 where padding_mask is True. The first stage
-        has tokens and position_ids, the last stage labels and loss_mask, stages with `mtp_on_this_rank` all four; other
-        stages have None instead. If a stage has any of these four, and the pack has `dataset_ids`, packed_seq_params is
-        a `SourcedPackedSeqParams`.
+        loss_mask float32, padding_mask bool, the others int64; all are 0 at padding, except that padding_mask is True.
+        The first stage has tokens and position_ids, the last stage has labels and loss_mask, and stages with
+        `mtp_on_this_rank` have all four; other tensors are None. If a stage has any of these four, and the pack has
+        `dataset_ids`, packed_seq_params is a `SourcedPackedSeqParams`.
 
     Raises:
         ConfigError: an iterator is missing or not allowed on a rank; the virtual stage does not exist; or a pack does
@@ -454,7 +454,7 @@ def batch_in(
     config: Any,
     tells_gaps: bool = False,
 ) -> Batch:
-    """Does the work of `get_batch_on_this_rank_for_sequence_packing`, for `place`; `tells_gaps`: see `cut_for_rank`."""
+    """Does the work of `get_batch_on_this_rank_for_sequence_packing` in `place`; `tells_gaps`: see `cut_for_rank`."""
     torch = require("torch", extra="torch")
     names = _names_needed(place, vpp_size, vp_stage, mtp=mtp)
     settings = _PLAIN
@@ -522,7 +522,7 @@ def refuse_iterator(place: Place, data_iterator: Any) -> None:
     given = data_iterator if isinstance(data_iterator, list) else [data_iterator]
     if any(iterator is not None for iterator in given):
         message = f"data iterator on rank {place.tp.rank} of a tensor-parallel group, where only rank 0 reads"
-        raise ConfigError(message, hint="pass None on other ranks")
+        raise ConfigError(message, hint="pass None on ranks other than 0")
 
 
 def _names_needed(place: Place, vpp_size: int | None, vp_stage: int | None, *, mtp: bool) -> list[str]:
@@ -530,7 +530,7 @@ def _names_needed(place: Place, vpp_size: int | None, vp_stage: int | None, *, m
     if vp_stage is None and vpp_size is None:
         vp_stage = 0
     if vp_stage is None or not 0 <= vp_stage < stages:
-        message = f"virtual pipeline stage {vp_stage} out of range: there are {stages} stages"
+        message = f"virtual pipeline stage {vp_stage} out of range: there are {stages} virtual stages"
         raise ConfigError(message, hint="pass `vpp_size` and `vp_stage` together")
     is_first = place.pp.rank == 0 and vp_stage == 0
     is_last = place.pp.rank == place.pp.size - 1 and vp_stage == stages - 1

@@ -16,26 +16,26 @@ class PackingConfig:
     """Settings of packing, for runs without a Megatron configuration.
 
     Attributes:
-        max_seqlen_per_dp_cp_rank: maximum tokens of a pack on each rank, including padding.
+        max_seqlen_per_dp_cp_rank: maximum tokens that each rank gets of one pack, including padding.
         sequence_packing_scheduler: name of a scheduler in `scheduler_map`.
-        virtual_pipeline_model_parallel_size: virtual stages per rank; None for no virtual stages.
-        microbatch_group_size_per_vp_stage: the scheduler makes the number of microbatches a multiple of this number, or
-            raises if it cannot; no effect without virtual stages.
-        sequence_parallel: whether tensor-parallel ranks divide the tokens of a pack among them; then the padded length
-            of each sub-sample is also a multiple of the number of these ranks.
-        pipeline_model_parallel_layout: layer names of each stage, `layout[pp_rank][vp_stage]`; stages with "mtp" need
-            all tensors of a pack. None if only the first and the last stage need tensors.
-        min_dynamic_context_parallel_size: minimum number of ranks that share a pack, with `default_dynamic_cp`.
+        virtual_pipeline_model_parallel_size: virtual pipeline stages per rank; None for no virtual stages.
+        microbatch_group_size_per_vp_stage: the number of microbatches must be a multiple of this number; the scheduler
+            raises if no such plan exists. This setting has no effect without virtual stages.
+        sequence_parallel: whether tensor-parallel ranks divide the tokens of a pack among themselves; if so, the padded
+            length of each sub-sample is also a multiple of the number of tensor-parallel ranks.
+        pipeline_model_parallel_layout: layer names of each stage, as `layout[pp_rank][vp_stage]`; a stage with a layer
+            "mtp" needs all tensors of a pack. None if only the first and the last stage need tensors.
+        min_dynamic_context_parallel_size: minimum number of ranks that share a pack; only for `default_dynamic_cp`.
         pad_packed_seq_alignment: the end of a pack is padded until each rank has a multiple of this number of tokens;
-            "max" pads to `max_seqlen_per_dp_cp_rank`, so that all packs have one shape; None for no such padding.
-        thd_tail_padding_policy: how to pad the end: "append_dummy_seq" (default) appends a dummy sequence,
+            "max" pads to `max_seqlen_per_dp_cp_rank`, so that all packs have the same shape; None for no padding there.
+        thd_tail_padding_policy: how to pad the end of a pack: "append_dummy_seq" (or None) appends a dummy sequence,
             "extend_last" extends the last sequence.
         thd_max_packed_sequences: maximum sequences of a pack, including the dummy sequence; None for no limit. With
-            `pad_packed_seq_alignment`, boundary arrays are padded to `thd_max_packed_sequences + 1` elements.
-        cp_partition_mode: which tokens a context-parallel rank gets: "zigzag", two chunks of each sequence, or
-            "contiguous", one slice of the pack.
+            `pad_packed_seq_alignment`, each array of boundaries has `thd_max_packed_sequences + 1` elements.
+        cp_partition_mode: which tokens a context-parallel rank gets: "zigzag" (two chunks of each sequence) or
+            "contiguous" (one slice of the pack).
         packing_cost_model: cost of sub-samples, such as `PolynomialCost(linear=24576, quadratic=1)` for a hidden size
-            of 2,048; None for attention work only. "dp_balanced" and "default_dynamic_cp" ignore it.
+            of 2,048; None for attention work only. "dp_balanced" and "default_dynamic_cp" ignore the model.
     """
 
     max_seqlen_per_dp_cp_rank: int
@@ -75,8 +75,8 @@ class PackingConfig:
     def of(cls, config: object, **defaults: Any) -> PackingConfig:
         """Reads the settings from the attributes of an object, such as Megatron's configuration.
 
-        `defaults` replace attributes that are missing or None. If `cuda_graph_impl` selects CUDA graphs, a given
-        `pad_packed_seq_alignment` becomes "max", as such graphs need packs of one shape.
+        `defaults` replace attributes that are missing or None. If the object's `cuda_graph_impl` selects CUDA
+        graphs, any `pad_packed_seq_alignment` becomes "max": CUDA graphs need packs of the same shape.
         """
         if isinstance(config, cls):
             return config
@@ -93,7 +93,7 @@ class PackingConfig:
 
     @property
     def max_num_seqs(self) -> int | None:
-        """Maximum sub-samples of a pack, without the dummy sequence; None for no limit."""
+        """Maximum sub-samples of a pack, not counting the dummy sequence; None for no limit."""
         most = self.thd_max_packed_sequences
         if most is None or self.pad_packed_seq_alignment is None or self.thd_tail_padding_policy == "extend_last":
             return most
@@ -102,7 +102,7 @@ class PackingConfig:
         return most - 1
 
     def stages_with_tokens(self, *, pp_rank: int, pp_size: int) -> list[bool]:
-        """Returns whether each virtual stage of a rank needs tokens; the first, last and "mtp" stages do."""
+        """Returns per virtual stage of a rank whether it needs tokens, as the first, the last and "mtp" stages do."""
         stages = self.virtual_pipeline_model_parallel_size or 1
         needs = [False] * stages
         needs[0] |= pp_rank == 0

@@ -16,15 +16,15 @@ Float64s = NDArray[np.float64]
 
 
 class CostModel(Protocol):
-    """A model of the time that sub-samples take; it must give the same results on every rank and CPU."""
+    """A model of the time that sub-samples take; its results must be the same on every rank and CPU."""
 
     def cost(self, lengths: Int64s, cp_size: int) -> Float64s:
-        """Returns the time, in any unit, that each rank of a group spends on each sub-sample: float[num_subsamples].
+        """Returns the cost of each sub-sample, float[num_subsamples]: the time of each rank of a group, in any unit.
 
-        Neither the cost nor the cost per token may decrease with the length.
+        A longer sub-sample must cost at least as much as a shorter one, both in total and per token.
 
         Args:
-            lengths: int64[num_subsamples], tokens, at least 1.
+            lengths: int64[num_subsamples], tokens of each sub-sample, at least 1.
             cp_size: number of ranks in the context-parallel group, which share each sub-sample.
         """
 
@@ -41,9 +41,9 @@ class PolynomialCost:
         [0.5, 2.0, 8.0]
 
     Attributes:
-        linear: factor of n: the cost of everything but attention.
-        quadratic: factor of n²: the cost of attention within a document.
-        communication: cost per token received from another rank of the group.
+        linear: factor of n, for the cost of everything except attention.
+        quadratic: factor of n², for the cost of attention within a sub-sample.
+        communication: cost of each token that a rank receives from another rank of the group.
     """
 
     linear: float = 0.0
@@ -57,7 +57,7 @@ class PolynomialCost:
             raise ConfigError("`linear` and `quadratic` of a cost are both 0", hint="make one of them positive")
 
     def cost(self, lengths: Int64s, cp_size: int) -> Float64s:
-        """Returns the cost of each sub-sample for each rank of a group: float64[num_subsamples]."""
+        """Returns the cost of each sub-sample, float64[num_subsamples], for one rank of a group of `cp_size` ranks."""
         tokens = lengths.astype(np.float64)
         per_token: Float64s = (self.linear + self.quadratic * tokens + self.communication * (cp_size - 1)) / cp_size
         return per_token * tokens
@@ -74,14 +74,14 @@ def least_slowest_cost(
     *,
     shared: Int64s | Float64s = _NONE,
 ) -> float:
-    """Returns a lower bound of a plan's cost: the cost of each microbatch's costliest pack, summed over microbatches.
+    """Returns a lower bound of a plan's cost, the sum over all microbatches of the cost of the costliest pack.
 
-    `lengths` and `costs` are [num_subsamples], longest first; `shared` has one cost for each rank that works on a part
-    of a shared sub-sample instead of a pack.
+    `lengths` and `costs`, [num_subsamples] each, list the whole sub-samples, longest first; `shared` has one cost for
+    each rank that works on a part of a shared sub-sample instead of a pack.
 
-    Two sub-samples above half a pack never share a pack, so the s-th costliest microbatch, counted from 0, costs at
-    least as much as the (s × ranks)-th of these sub-samples. The t costliest microbatches hold at most the cost of the
-    t × ranks costliest packs; at best, all ranks share the rest evenly. Each t gives a bound; the largest is returned.
+    Sub-samples longer than half a pack never share a pack. So the s-th costliest microbatch costs at least as much as
+    the (s × ranks)-th costliest of these, both counted from 0. The t costliest microbatches cost at most the t × ranks
+    costliest packs; at best, all ranks share the other costs evenly. Each t gives a bound; the result is the largest.
     """
     total = float(costs.sum()) + float(shared.sum())
     most = np.cumsum(np.sort(np.append(costliest_packs(lengths, costs, capacity), shared))[::-1])
@@ -98,11 +98,11 @@ def num_alone(lengths: Int64s, capacity: int) -> int:
 
 
 def costliest_packs(lengths: Int64s, costs: Int64s | Float64s, capacity: int) -> Float64s:
-    """Returns an upper bound, for each sub-sample i, of the cost of packs whose longest sub-sample is i: float64[n]."""
+    """Returns float64[n]; element i is an upper bound of the cost of packs whose longest sub-sample is i."""
     per_token = costs / lengths.astype(np.float64)
     room = capacity - lengths
-    beside = np.searchsorted(-lengths, -room)  # the longest sub-sample that fits beside each
-    # A longer sub-sample costs more per token, so the longest one that fits bounds the cost per token of all others.
+    beside = np.searchsorted(-lengths, -room)  # index of the longest sub-sample that fits beside each one
+    # The cost per token increases with the length, so no other sub-sample that fits costs more per token.
     rate = np.append(per_token, 0.0)[np.where(lengths > capacity // 2, beside, np.arange(len(lengths)))]
     packs: Float64s = costs + room * rate
     return packs

@@ -1,9 +1,9 @@
-"""`DefaultDynamicCPScheduler`: the plans of Megatron's scheduler with context-parallel groups of several sizes.
+"""`DefaultDynamicCPScheduler`: plans with context-parallel groups of several sizes, as in Megatron.
 
 The scheduler fills one microbatch after another, longest sub-sample first. The longest sub-sample gets a group of as
-many ranks as it needs; its work per rank limits the work of all ranks. Each other sub-sample goes into the existing or
-new group that keeps the busiest rank's work lowest; if no group fits, the sub-sample waits for the next microbatch. At
-the end, the groups with the fewest ranks grow until no rank is idle.
+many ranks as it needs, and its length limits the work of every rank (see `SLACK`). Each other sub-sample goes into the
+existing or new group that keeps the busiest rank's work lowest; if no group fits, the sub-sample waits for the next
+microbatch. At the end, the groups with the fewest ranks grow until no rank is idle.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tokenloom.packing.base_scheduler import BasePackingScheduler
 from tokenloom.packing.pack_plan import Int64s, PackPlan, stable_order
 
 SLACK = 0.05
-"""Fraction by which a rank's work may exceed that of the longest sub-sample's group; Megatron's value."""
+"""Fraction by which the work of a rank may exceed (longest length) * (maximum tokens per rank); as in Megatron."""
 
 Subsamples = list[tuple[int, int]]
 """(number, length) of each sub-sample, longest first."""
@@ -28,7 +28,7 @@ Subsamples = list[tuple[int, int]]
 
 @dataclass(slots=True)
 class Group:
-    """A pack that `size` ranks share; tokens (`per_rank`) and attention (`work`) per rank are floats as in Megatron."""
+    """A pack that `size` ranks share; `per_rank` (tokens) and `work` (attention) per rank are floats as in Megatron."""
 
     size: int
     members: Subsamples = field(default_factory=list)
@@ -54,8 +54,8 @@ class Group:
 class DefaultDynamicCPScheduler(BasePackingScheduler):
     """A scheduler that makes the same plans as `default_dynamic_cp` in Megatron's development branch.
 
-    The number of ranks need not be a power of two: if a sub-sample needs more ranks than the largest power of two
-    below that number, all ranks share it.
+    The number of ranks need not be a power of two: a sub-sample that is too long for the largest group whose size is a
+    power of two is shared by all ranks.
 
     Example:
         >>> plan = DefaultDynamicCPScheduler(8, cp_size=2, dp_size=2).plan([16, 8, 7, 1])
@@ -65,7 +65,7 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
     Other arguments are the same as in `BasePackingScheduler`.
 
     Args:
-        min_cp_size: minimum number of ranks that share a pack: a power of two up to dp × cp, or dp × cp.
+        min_cp_size: minimum number of ranks that share a pack: a power of two below dp × cp, or dp × cp itself.
     """
 
     is_dynamic_cp = True
@@ -92,7 +92,7 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
             microbatches.append(groups)
         most = max(len(group.members) for groups in microbatches for group in groups)
         if self.max_num_seqs is not None and most > self.max_num_seqs:
-            message = f"a pack has {most} sub-samples, more than {self.max_num_seqs}"
+            message = f"a pack has {most} sub-samples, more than the maximum of {self.max_num_seqs}"
             raise ConfigError(message, hint="plan with `hybrid_cost_balanced`, or increase `thd_max_packed_sequences`")
         self._cut_to_multiple(microbatches)
         packs = [group for groups in microbatches for group in groups]
@@ -106,7 +106,7 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
         )
 
     def ranks_needed(self, length: int) -> int:
-        """Returns the smallest group size that fits a sub-sample of `length` tokens, else the number of all ranks."""
+        """Returns the size of the smallest group with room for `length` tokens; if none has, of all ranks."""
         tokens = self.max_seqlen_per_dp_cp_rank
         return next((size for size in self.sizes if size * tokens >= length), self.num_ranks)
 
@@ -129,7 +129,7 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
             at = stop + 1
         if self._widen(forming.groups):
             return forming.groups, left
-        # One group of all ranks, with as many sub-samples as fit.
+        # Else, plans one group of all ranks, with as many sub-samples as fit.
         everyone, left = Group(self.num_ranks), []
         for number, length in subsamples:
             if everyone.has_room(length, self.max_seqlen_per_dp_cp_rank):
@@ -149,7 +149,7 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
         return True
 
     def _cut_to_multiple(self, microbatches: list[list[Group]]) -> None:
-        """Splits microbatches in two, the last first, until their number is a multiple of `microbatch_multiple`."""
+        """Splits microbatches in two, the last one first, until `microbatch_multiple` divides their number."""
         missing = -len(microbatches) % self.microbatch_multiple
         at, failed = len(microbatches) - 1, 0
         while missing:
@@ -157,8 +157,8 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
                 at = len(microbatches) - 1
                 if failed >= len(microbatches):
                     number, multiple = len(microbatches), self.microbatch_multiple
-                    message = f"{number} microbatches cannot be split into a multiple of {multiple}"
-                    raise ConfigError(message, hint="use more sub-samples per global batch: all ranks share each pack")
+                    message = f"{number} microbatches cannot be split into a multiple of {multiple} microbatches"
+                    raise ConfigError(message, hint="use more sub-samples: each microbatch has only one pack")
             groups = microbatches[at]
             if len(groups) > 1:
                 ends = np.cumsum([group.size for group in groups])
@@ -174,8 +174,8 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
         wider = [Group(group.size, group.members) for group in groups]
         if not self._widen(wider):
             sizes = [group.size for group in groups]
-            message = f"{len(groups)} groups of {sizes} ranks cannot be widened to {self.num_ranks} ranks"
-            raise ConfigError(message, hint="use more sub-samples per global batch, or a power of two of ranks")
+            message = f"{len(groups)} groups of {sizes} ranks cannot be widened to occupy all {self.num_ranks} ranks"
+            raise ConfigError(message, hint="use more sub-samples, or a number of ranks that is a power of two")
         return wider
 
 

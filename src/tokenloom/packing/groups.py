@@ -25,7 +25,7 @@ _sent: Counter[str] = Counter()  # bytes that this process sent to other ranks, 
 
 @contextmanager
 def measure_traffic() -> Iterator[Counter[str]]:
-    """Counts the bytes that this rank sends in packing collectives inside a `with` block, by purpose of the message.
+    """Counts the bytes that this rank sends in collectives of packing inside a `with` block, per purpose.
 
     Example:
         >>> with measure_traffic() as sent_bytes:  # filled at the end of the block
@@ -41,7 +41,7 @@ def measure_traffic() -> Iterator[Counter[str]]:
 
 
 class Channel:
-    """The collectives of a process group; a group of None is this process alone.
+    """The collectives of a process group; if `group` is None, of this process alone.
 
     All ranks must call the same methods in the same order. A failed collective raises a ConnectionLostError.
     """
@@ -68,7 +68,7 @@ class Channel:
         return ranks
 
     def all_gather_rows(self, rows: Int64s, purpose: str) -> list[Int64s]:
-        """Returns the array int64[n, columns] of each rank, in rank order; n may differ between ranks."""
+        """Returns the `rows` of each rank, int64[n, columns], in rank order; n may differ between ranks."""
         if self.size == 1:
             return [rows]
         torch, columns = self._torch, rows.shape[1]
@@ -79,7 +79,7 @@ class Channel:
         return [gathered[rank, :count] for rank, count in enumerate(counts)]
 
     def all_to_all(self, chunks: Sequence[Any], received_bytes: Sequence[int], purpose: str) -> list[Any]:
-        """Sends uint8 `chunks[r]` to each rank r; returns the tensor from each rank r, of `received_bytes[r]` bytes."""
+        """Sends `chunks[r]`, uint8, to each rank r; returns the tensors received, `received_bytes[r]` from rank r."""
         if self.size == 1:
             return list(chunks)
         torch, sizes = self._torch, [len(chunk) for chunk in chunks]
@@ -100,7 +100,7 @@ class Channel:
         return moved
 
     def broadcast_integers(self, values: Sequence[int] | None, source: int, purpose: str) -> list[int]:
-        """Sends the 64-bit `values` of rank `source` to all ranks, and returns them; other ranks pass None."""
+        """Returns the `values` of rank `source`, 64-bit integers, on every rank; other ranks pass None."""
         if self.size == 1:
             assert values is not None
             return list(values)
@@ -114,7 +114,7 @@ class Channel:
     def break_off(self) -> None:
         """Closes the connections of the group, so that no rank waits for this rank; a rank may call this alone.
 
-        gloo closes a connection when a receive times out; NCCL aborts.
+        With gloo, a receive that times out closes a connection; with NCCL, the group is aborted.
         """
         if self.size == 1:
             return
@@ -150,7 +150,7 @@ class ProcessGroups:
     Megatron's `ProcessGroupCollection` has the same attributes and may be passed instead.
 
     Attributes:
-        dp: the data-parallel ranks whose context-parallel rank is that of this process.
+        dp: the data-parallel ranks that have the same context-parallel rank as this process.
         cp: context-parallel ranks, which share packs.
         dp_cp: data × context-parallel ranks, rank = dp rank * cp size + cp rank. May be None if dp or cp has one rank.
         tp: tensor-parallel ranks.
@@ -173,7 +173,7 @@ class ProcessGroups:
             mesh: a `torch.distributed.device_mesh.DeviceMesh` whose dimensions are named "dp", "cp", "tp" or "pp", in
                 any order, such as `init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp", "cp"))`; missing dimensions
                 have size 1.
-            cp_sizes: sizes of the groups in `cp_of_size`: dp × cp, or powers of two that divide dp × cp. Each group has
+            cp_sizes: sizes of the groups in `cp_of_size`: powers of two that divide dp × cp, or dp × cp. A group has
                 consecutive ranks of dp_cp.
 
         Raises:
@@ -193,7 +193,7 @@ class ProcessGroups:
             dp_cp = _own_group(rows)
         for size in cp_sizes:
             if size < 1 or num_ranks % size or (size & (size - 1) and size != num_ranks):
-                raise ConfigError(f"`cp_sizes`: must be powers of two that divide {num_ranks}, got {size}")
+                raise ConfigError(f"`cp_sizes`: must be powers of two that divide {num_ranks} ranks, got {size}")
         cp_of_size = {
             size: _own_group([row[first : first + size] for row in rows for first in range(0, num_ranks, size)])
             for size in cp_sizes
@@ -219,7 +219,7 @@ class GroupRank:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The process groups of this process. `cp_of_size`: None allows all sizes. `given_device`: overrides `device`."""
+    """This process's process groups. `cp_of_size` None: any size is allowed. `given_device` overrides `device`."""
 
     dp: Channel
     cp: Channel | GroupRank
@@ -271,7 +271,7 @@ def place_of(pg_collection: Any) -> Place:
     place = Place(dp, cp, tp, pp, whole, getattr(pg_collection, "cp_of_size", None) or {})
     if dp_cp is not None and (dp_cp.size(), dp_cp.rank()) != (place.num_ranks, place.rank):
         found = f"{dp_cp.rank()} of {dp_cp.size()}"
-        message = f"rank in dp_cp: expected dp * {cp.size} + cp = {place.rank} of {place.num_ranks}, found {found}"
+        message = f"dp_cp rank: expected dp rank * {cp.size} + cp rank = {place.rank} of {place.num_ranks}, got {found}"
         raise ConfigError(message, hint="order the ranks of the group by data-parallel, then context-parallel rank")
     return place
 

@@ -1,4 +1,4 @@
-"""`HybridCostBalancedScheduler`: ranks share long sub-samples in groups of any size; short sub-samples stay whole."""
+"""`HybridCostBalancedScheduler`: groups of ranks share long sub-samples; short sub-samples stay whole."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from tokenloom.packing.base_scheduler import BasePackingScheduler
 from tokenloom.packing.cost import least_slowest_cost
 from tokenloom.packing.pack_plan import Int64s, PackPlan, plan_of, stable_order
 
-ALMOST_EVEN = 1.035  # sharings are tried first if their bound / even share is at most this; plans exceed bounds by 1 %
-LIMITS = (float("inf"), 16.0, 8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.125)  # of the cost per rank, in costs of a full pack
-MOST_CUTS = 2  # most times that the groups of the last microbatch are widened; each time may add a microbatch
+ALMOST_EVEN = 1.035  # maximum `least` / `even_share` of sharings that are tried first; plans exceed `least` by 1 %
+LIMITS = (float("inf"), 16.0, 8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.125)  # limits of cost per rank / cost of a full pack
+MOST_CUTS = 2  # maximum times that groups of the last microbatch are widened; each time may add a microbatch
 LEAST_JOINED = 128  # sub-samples that cost less than 1 / 128 of a microbatch join no group
-MOST_JOINED = 8  # default limit of sub-samples in a group
-MOST_TRIED = 4  # most sharings that are planned in full; one is enough for most batches
+MOST_JOINED = 8  # maximum sub-samples in a group if there is no `max_num_seqs`
+MOST_TRIED = 4  # maximum number of sharings that are planned in full; usually, one is enough
 
 
 class HybridCostBalancedScheduler(BasePackingScheduler):
     """A scheduler that plans packs of nearly equal cost, and chooses context-parallel groups for each microbatch.
 
-    Short sub-samples are packed on single ranks. A longer sub-sample is shared by the smallest power of two of ranks
-    that it fits, or by more ranks if the group would delay all other ranks. (n tokens fit s ranks if n, rounded up to a
-    multiple of 2 × s, is at most s × `max_seqlen_per_dp_cp_rank`.) Groups faster than their microbatch also get
-    short sub-samples. If sub-samples are fewer than ranks, each has a group, and groups grow until no rank is idle.
+    Short sub-samples are packed on single ranks. A longer sub-sample gets the smallest group of 2, 4, 8, … ranks that
+    it fits, or a larger group if the smallest one would delay other ranks. (n tokens fit s ranks if n, rounded up to a
+    multiple of 2 × s, is at most s × `max_seqlen_per_dp_cp_rank`.) A group that costs less than its microbatch also
+    gets short sub-samples. With fewer sub-samples than ranks, each has a group, and groups grow until no rank is idle.
 
     Groups of s ranks are aligned blocks, [i × s, (i + 1) × s), so each size and block needs one communicator.
 
@@ -53,7 +53,7 @@ class HybridCostBalancedScheduler(BasePackingScheduler):
         return max(size * self.tokens_per_rank(size) for size in (1, self.group_sizes[-1]))
 
     def tokens_per_rank(self, size: int) -> int:
-        """Returns the maximum tokens per rank in a group; an even number if `size` > 1, for two chunks per rank."""
+        """Returns the maximum tokens per rank in a group of `size`; even if `size` > 1: each rank gets two chunks."""
         return self.max_seqlen_per_dp_cp_rank if size == 1 else self.max_seqlen_per_dp_cp_rank // 2 * 2
 
     def _plan(self, lengths: Int64s) -> PackPlan:
@@ -64,11 +64,11 @@ class HybridCostBalancedScheduler(BasePackingScheduler):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharing:
-    """A choice of sub-samples that groups of ranks share, and of group sizes; the other sub-samples stay whole.
+    """A choice of the sub-samples that groups of ranks share, and of group sizes; other sub-samples stay whole.
 
     Per shared sub-sample, costliest first, `numbers` has the index, `sizes` the number of ranks, and `costs` the cost
-    per rank. `least` is a lower bound of the costliest rank's cost, summed over microbatches; `even_share` is
-    the total cost divided by the number of ranks.
+    per rank. `least` is a lower bound of `Placed.slowest`; `even_share` is the total cost divided by the number
+    of ranks.
     """
 
     numbers: Int64s
@@ -129,7 +129,7 @@ class HybridBatch:
         self._negatives: dict[int, tuple[Int64s, Int64s]] = {}
 
     def costs(self, size: int, count: int | None = None) -> Int64s:
-        """Returns the cost per rank of the `count` longest sub-samples (None: all) in groups of `size`, int64[n]."""
+        """Returns costs per rank, int64[count], of the `count` longest sub-samples (None: all) in groups of `size`."""
         count = len(self.lengths) if count is None else count
         cached = self._costs.get(size, self.lengths[:0])
         if len(cached) < count:
@@ -137,7 +137,7 @@ class HybridBatch:
         return cached[:count]
 
     def _negative_costs_and_tokens(self, size: int) -> tuple[Int64s, Int64s]:
-        """Returns negated costs and negated padded lengths in groups of `size`, int64[n] each, both ascending."""
+        """Returns two ascending int64[n], for groups of `size`: negated costs per rank, and negated padded lengths."""
         if size not in self._negatives:
             padded = -(-self.lengths // (2 * size)) * (2 * size)
             self._negatives[size] = -self.costs(size), -padded
@@ -147,7 +147,7 @@ class HybridBatch:
         return scaled_costs(checked_costs(self.scheduler.cost_model, lengths, size), self._exponent)
 
     def promising_first(self) -> Iterator[Sharing]:
-        """Yields sharings whose `least` is close to the smallest `even_share` so far, then all others by `least`."""
+        """Yields first the sharings whose `least` is near the least `even_share` so far, then the others by `least`."""
         others: list[Sharing] = []
         even_share = float("inf")
         for sharing in self._sharings():
@@ -175,7 +175,7 @@ class HybridBatch:
                     yield self._sharing(variant)
 
     def _sizes_within(self, limit: float, count: int) -> Int64s:
-        """Returns for the `count` longest sub-samples the smallest group size of cost <= `limit`, else the cheapest."""
+        """Returns group sizes for the `count` longest sub-samples: the smallest within `limit`, else the cheapest."""
         known = self.sizes if self.capacity > 1 else (1,)
         sizes = np.array(known, dtype=np.int64)
         table = np.stack([self.costs(size, count) for size in known])
@@ -188,7 +188,7 @@ class HybridBatch:
     def _first_widened(self, sizes: Int64s, cuts: int) -> Int64s:
         """Widens the groups of the longest sub-samples, so that these groups fill a microbatch of their own.
 
-        Then, `cuts` times, doubles the groups widened last, and widens those of the longest sub-samples among them.
+        Then, `cuts` times: doubles the groups widened last, and widens those of the longest sub-samples among these.
         """
         num_whole = int(np.count_nonzero(self.lengths[len(sizes) :] > self.capacity // 2))
         widened = np.append(sizes, np.ones(num_whole, dtype=np.int64))
@@ -232,7 +232,7 @@ class HybridBatch:
         return min(tried, key=lambda placed: placed.slowest, default=None)
 
     def _pack_beside(self, sharing: Sharing) -> Placed | None:
-        """Plans a sharing: whole sub-samples get packs, or join groups below their `Step.level`."""
+        """Plans a sharing: whole sub-samples get packs, or join groups that cost less than `Step.level`."""
         num_shared, num_all = len(sharing.sizes), len(self.lengths)
         joins = bool((sharing.sizes > self.needs[sharing.numbers]).any())
         most = self.scheduler.max_num_seqs or num_all
@@ -258,7 +258,7 @@ class HybridBatch:
             num_steps += self.multiple
 
     def _packs_beside(self, steps: list[Step], whole: Int64s, most: int) -> Placed | None:
-        """Packs the sub-samples `whole` on the ranks without a group; returns None if they do not fit."""
+        """Packs the sub-samples `whole` on the ranks without a group; returns None if that is not possible."""
         short = Task(
             lengths=self.lengths[whole],
             costs=self.costs(1)[whole],
@@ -289,7 +289,7 @@ class HybridBatch:
         return [step for _, step in sorted(levels, key=lambda one: -one[0])]
 
     def _fill(self, steps: Sequence[Step], num_shared: int, most: int) -> Int64s:
-        """Moves up to `most` whole sub-samples, longest first, to groups below their `Step.level`; returns the rest."""
+        """Adds up to `most` whole sub-samples, longest first, to groups cheaper than `Step.level`; returns the rest."""
         free = list(range(num_shared, len(self.lengths)))
         for step in steps:
             level = step.level
@@ -335,7 +335,7 @@ class HybridBatch:
                 steps.sort(key=lambda step: -step.level)
                 return Placed(steps=steps, whole=nothing, pack_of_whole=nothing, slowest=0)
             num_steps += self.multiple
-        message = f"{len(self.lengths)} sub-samples cannot occupy {self.num_ranks} ranks in groups of powers of two"
+        message = f"{len(self.lengths)} sub-samples cannot occupy {self.num_ranks} ranks in groups of 1, 2, 4, … ranks"
         raise ConfigError(message, hint="use more sub-samples per global batch")
 
     def _spread(self, num_steps: int) -> list[Step] | None:
@@ -355,7 +355,7 @@ def _first_fit(sharing: Sharing, num_ranks: int) -> list[Step]:
     """Assigns the group of each shared sub-sample to the first step with enough idle ranks."""
     steps: list[Step] = []
     left: list[int] = []
-    first: dict[int, int] = {}  # the first step that may have room for a group of each size
+    first: dict[int, int] = {}  # per group size, the first step that may have room
     columns = (sharing.numbers.tolist(), sharing.sizes.tolist(), sharing.costs.tolist())
     for number, size, cost in zip(*columns, strict=True):
         i = first.get(size, 0)

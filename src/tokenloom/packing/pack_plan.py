@@ -93,7 +93,7 @@ def padded_lengths(lengths: Int64s, *, cp_size: Int64s | int, per_rank: int = 1)
 
 
 def uniform_plan(pack_of: Int64s, *, num_microbatches: int, cp_size: int, dp_size: int) -> PackPlan:
-    """Returns `plan_of` for equal groups: context-parallel group d gets pack m × dp_size + d in microbatch m."""
+    """Returns `plan_of` for groups of one size: context-parallel group d gets pack m × dp_size + d in microbatch m."""
     numbers = np.arange(num_microbatches * dp_size, dtype=np.int64).reshape(num_microbatches, dp_size)
     packs = numbers.repeat(cp_size, axis=1)
     return plan_of(pack_of, packs, np.full_like(packs, cp_size))
@@ -113,9 +113,9 @@ def plan_of(pack_of: Int64s, packs: Int64s, cp_sizes: Int64s) -> PackPlan:
 
 
 def plan_from_groups(groups: Any, *, num_subsamples: int, num_ranks: int, cp_size: int | None) -> PackPlan:
-    """Validates the plan of a user's scheduler, `groups[microbatch][rank][i]`, and returns it as a `PackPlan`.
+    """Validates the ids `groups[microbatch][rank][i]` that a user's scheduler returned; returns a `PackPlan` of them.
 
-    Adjacent ranks with equal lists share a pack: `cp_size` ranks each, or any number if `cp_size` is None.
+    Adjacent ranks with equal lists share a pack: `cp_size` ranks per pack, or any number of ranks if None.
     """
     ids: list[int] = []
     offsets = [0]
@@ -146,7 +146,7 @@ def plan_from_groups(groups: Any, *, num_subsamples: int, num_ranks: int, cp_siz
         counts, valid = Counter(ids), range(num_subsamples)
         wrong = next(number for number in [*valid, *sorted(counts)] if counts[number] != (number in valid))
         raise ConfigError(
-            f"sub-sample {wrong} of {num_subsamples}: expected in {int(wrong in valid)} packs, found in {counts[wrong]}"
+            f"sub-sample {wrong} of {num_subsamples}: must be in {int(wrong in valid)} packs, is in {counts[wrong]}"
         )
     return PackPlan(
         num_ranks=num_ranks,

@@ -54,7 +54,7 @@ def run_pipeline(
     *,
     sums_padding: bool = False,
 ) -> Wrapped:
-    """Does the work of `wrap_data_iterator` with a given scheduler; with `sums_padding`, sums include padding."""
+    """Does the work of `wrap_data_iterator` with `scheduler`; if `sums_padding`, sums of lengths include padding."""
     settings = PackingConfig.of(config)
     stages = settings.stages_with_tokens(pp_rank=place.pp.rank, pp_size=place.pp.size)
 
@@ -87,7 +87,7 @@ def run_pipeline(
         "scheduling a global batch",
         schedule,
         break_off=place.break_off,
-        breaks=(),  # errors in fetching are gathered, and planning fails on all ranks
+        breaks=(),  # no rank waits: fetch errors are gathered, and planning fails on all ranks
         compare=lambda result: None if result is None else describe(result[1].plan, result[0].lengths),
     )
     return do_together(
@@ -100,7 +100,7 @@ def run_pipeline(
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan, and the length of each sub-sample padded for the number of ranks that share the sub-sample."""
+    """A plan, and the length of each sub-sample, padded for the number of ranks that share this sub-sample."""
 
     plan: PackPlan
     padded_lengths: Int64s
@@ -136,10 +136,10 @@ class Planned:
 def plan_global_batch(
     lengths: Int64s, settings: PackingConfig, place: Place, scheduler: BasePackingScheduler
 ) -> Planned:
-    """Plans a global batch with sub-samples of `lengths`, int64[num_subsamples].
+    """Plans a global batch; `lengths`, int64[num_subsamples], are the `padded_seq_len` of its sub-samples.
 
-    A scheduler with groups of several sizes plans with unpadded lengths first. If padding for the groups makes packs
-    too long, the scheduler plans again with lengths padded for groups of any size.
+    A scheduler with groups of several sizes first plans with lengths that are not padded for groups. If this padding
+    makes packs too long, the scheduler plans again with lengths that are padded for groups of any size.
     """
     per_rank = place.tp.size if settings.sequence_parallel else 1
 
@@ -156,7 +156,7 @@ def plan_global_batch(
     known = None if place.cp_of_size is None else {1, place.cp.size, *place.cp_of_size}
     missing = [size for size in np.unique(found.plan.cp_sizes).tolist() if known is not None and size not in known]
     if missing:
-        message = f"the plan needs process groups of {missing} context-parallel ranks"
+        message = f"the plan needs context-parallel groups of {missing} ranks, but none were given"
         raise ConfigError(message, hint="pass all sizes to `ProcessGroups.from_mesh(mesh, cp_sizes=...)`")
     return found
 
@@ -180,7 +180,7 @@ def describe(plan: PackPlan, *arrays: Int64s) -> str:
 class GlobalBatch:
     """The sub-samples that this rank fetched, and the lengths and sources of all sub-samples, int64[num_subsamples].
 
-    Ids are indices of these arrays; rank r of `dp` fetched ids [offsets[r], offsets[r + 1]). Unknown sources are -1.
+    An id is an index of these arrays. Rank r of `dp` fetched ids [offsets[r], offsets[r + 1]); unknown sources are -1.
     """
 
     samples: list[SubSample]
@@ -211,7 +211,7 @@ def _iterator_of_stage(data_iterator: Any, stages: Sequence[bool]) -> Any:
         raise ConfigError(f"{len(given)} data iterators given for {len(stages)} virtual stages")
     have = [stage for stage, iterator in enumerate(given) if iterator is not None]
     if not have:
-        message = "no data iterator on rank 0 of a tensor-parallel group on a stage with tokens"
+        message = "rank 0 of a tensor-parallel group has no data iterator on a stage that needs tokens"
         raise ConfigError(message, hint="pass a data iterator on the first and the last stage of the pipeline")
     return given[next((stage for stage in have if stages[stage]), have[0])]
 
@@ -235,7 +235,7 @@ def gather_lengths(fetching: Attempt[list[SubSample]], dp: Channel) -> GlobalBat
 
 
 def exchange_samples(fetched: GlobalBatch, wanted: Sequence[Int64s], dp: Channel) -> dict[int, SubSample]:
-    """Sends sub-samples with the ascending ids `wanted[r]` to each rank r of `dp`; returns this rank's by id."""
+    """Sends sub-samples `wanted[r]` (ascending ids) to each rank r of `dp`; returns those that this rank wants."""
     torch = require("torch", extra="torch")
     offsets, first = fetched.offsets, int(fetched.offsets[dp.rank])
 
@@ -268,7 +268,7 @@ def exchange_samples(fetched: GlobalBatch, wanted: Sequence[Int64s], dp: Channel
 def broadcast_to_stages(
     packs: list[Pack] | None, numbers: tuple[int, int, int], pp: Channel, dev: Any
 ) -> tuple[list[Pack], tuple[int, int, int]]:
-    """Returns `packs` and `numbers`; on stages where `packs` is None, metadata and numbers of the first stage."""
+    """Returns `packs` and `numbers`; if `packs` is None, the first stage's `numbers`, and metadata of its packs."""
     if pp.size <= 2:
         assert packs is not None
         return packs, numbers
@@ -283,7 +283,7 @@ def broadcast_to_stages(
 
 
 def iterators_over(packs: list[Pack] | None, tp: Channel, stages: Sequence[bool], *, in_list: bool) -> Any:
-    """Returns an iterator over packs, or with `in_list` a list of one iterator per virtual stage.
+    """Returns an iterator over packs, or, if `in_list`, a list with one iterator per virtual stage.
 
     Virtual stages that do not need tokens get `METADATA` only. TP ranks above 0 get None instead of iterators.
     """

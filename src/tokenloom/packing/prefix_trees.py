@@ -1,8 +1,8 @@
 """Prefix trees of sequences: packs that store and compute shared prefixes once, balanced over ranks.
 
-A forest is stored as two numbers per sequence, in depth-first order: the length, and the number of tokens shared with
-the previous sequence. A range of sequences costs all tokens of its first sequence and the unshared tokens of its
-other sequences. Splitting a range repeats the prefix that the second half shares with the first.
+A forest is stored as two numbers per sequence, in depth-first order: the length, and the number of leading tokens
+shared with the previous sequence. A range of sequences costs all tokens of its first sequence and the unshared tokens
+of its other sequences. Splitting a range in two repeats the prefix that the second range shares with the first.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tokenloom.packing.pipeline import GlobalBatch, Wrapped, describe, exchange_
 from tokenloom.rendering.card import HasFacts
 
 BLOCK_SIZE = 128
-"""Tokens per block of FlexAttention, and of the blocks that are assigned to context-parallel ranks."""
+"""Tokens per block: of FlexAttention's blocks, and of the blocks that are assigned to context-parallel ranks."""
 
 _MOST_TOKEN = 2**31
 
@@ -62,7 +62,7 @@ class PrefixForest(HasFacts):
     def of(cls, sequences: Sequence[ArrayLike], position_ids: Sequence[ArrayLike] | None = None) -> PrefixForest:
         """Builds the forest of sequences; a shared prefix has equal tokens at equal positions.
 
-        Trees and branches are sorted by their first sequence. Takes time linear in the number of shared tokens.
+        Trees and branches are sorted by their first input sequence. Takes time linear in the number of shared tokens.
 
         Example:
             >>> forest = PrefixForest.of([[1, 2, 3], [7, 8], [1, 2, 4, 5]])
@@ -74,7 +74,7 @@ class PrefixForest(HasFacts):
             position_ids: integers[length] per sequence; None if positions count from 0 in each sequence.
 
         Raises:
-            ConfigError: no sequences, a sequence is empty or not an integer vector, or `position_ids` do not fit.
+            ConfigError: `sequences` or a sequence is empty, one is no integer vector, or `position_ids` do not match.
         """
         rows = [integers_of(row, f"sequence {number}") for number, row in enumerate(sequences)]
         lengths = np.array([len(row) for row in rows], dtype=np.int64)
@@ -109,7 +109,7 @@ class PrefixForest(HasFacts):
 
 
 def _with_positions(rows: list[NDArray[Any]], position_ids: Sequence[ArrayLike]) -> list[NDArray[Any]]:
-    """Returns `tokens_at_positions` of each sequence; if all positions count from 0, returns the tokens, `rows`."""
+    """Returns `tokens_at_positions` of each sequence; if all positions count from 0, returns `rows` unchanged."""
     places = [integers_of(row, f"position_ids of sequence {number}") for number, row in enumerate(position_ids)]
     if [len(row) for row in places] != [len(row) for row in rows]:
         raise ConfigError("`position_ids`: must have a position for each token of each sequence")
@@ -132,7 +132,7 @@ def tokens_at_positions(tokens: NDArray[Any], position_ids: NDArray[Any], name: 
 class PrefixPack:
     """Sequences with P tokens in total, as a row of T tokens that stores shared prefixes once. Arrays are tensors.
 
-    A token attends to the tokens before it in its own sequences: query q sees key k if
+    A token attends to itself and to the tokens before it in its sequences: query q sees key k if
     tree_in[k] <= tree_in[q] < tree_out[k]. So the hidden state of a token is the same as in each sequence alone. The
     label of a token may differ between its sequences. A *term* is a token of the row with one of its labels; the row
     has M terms. The loss of a term is computed once, weighted by the sum of the weights of the sequences that share it.
@@ -141,17 +141,17 @@ class PrefixPack:
         tokens: int64[T]; 0 in the padding at the end.
         position_ids: int64[T], counted from 0 in each sequence by default.
         tree_in: int32[T], index of each token in the whole row.
-        tree_out: int32[T], end (exclusive) of the indices of the tokens that attend to the token.
-        num_tokens: tokens without padding.
+        tree_out: int32[T], end (exclusive) of the indices of the tokens that attend to this token.
+        num_tokens: number of tokens in the row, without padding.
         path_offsets: int64[num_sequences + 1], boundaries of the sequences in the fields of shape [P].
         places: int64[P], index in `tokens` of each token of each sequence.
         labels: int64[P], label of each token of each sequence; 0 where there is no loss.
         loss_weights: float32[P], weight of the loss of each label.
         terms: int64[P], index of the term of each token of each sequence.
-        term_places, term_labels: int64[M], index in `tokens` and label of each term.
+        term_places, term_labels: int64[M] each, the index in `tokens` of each term, and the label of each term.
         term_weights: float32[M], sum of `loss_weights` over the sequences of each term.
         term_numbers: int64[M], index of each term among the terms of the whole row, also in a `part` of the row.
-        columns: the columns passed to `of`, by name, [P, ...].
+        columns: the columns passed to `of`, as {name: [P, ...]}.
         sequences: int64[num_sequences], index of each sequence in the global batch.
     """
 
@@ -183,7 +183,7 @@ class PrefixPack:
         columns: Mapping[str, Sequence[ArrayLike]] | None = None,
         multiple: int = 1,
     ) -> PrefixPack:
-        """Packs sequences into one row that stores shared prefixes once; sequences keep their order.
+        """Packs sequences into one row that stores shared prefixes once; fields [P] keep the order of `sequences`.
 
         Example:
             >>> pack = PrefixPack.of([[1, 2, 3], [1, 2, 4, 5]])
@@ -192,8 +192,8 @@ class PrefixPack:
 
         Args:
             sequences: token ids, integers[length] per sequence.
-            labels: integers[length] per sequence; negative for no loss (becomes 0). None for the next token, and
-                no loss at the last token.
+            labels: integers[length] per sequence; a negative label has no loss and becomes 0. By default, the label is
+                the next token, and the last token has no loss.
             loss_weights: one vector, or one number, per sequence, such as advantage times loss mask; None for 1.
             position_ids: integers[length] per sequence; None to count from 0. Tokens at different positions are
                 not shared.
@@ -263,7 +263,7 @@ class PrefixPack:
         return (self.tree_in[None] <= queries) & (queries < self.tree_out[None])
 
     def block_mask(self, *, block_size: int = BLOCK_SIZE) -> Any:
-        """Returns FlexAttention's `BlockMask` of a whole row, as `create_block_mask` would."""
+        """Returns FlexAttention's `BlockMask` of a whole row, equal to the result of `create_block_mask`."""
         torch = require("torch", extra="torch")
         from torch.nn.attention.flex_attention import BlockMask
 
@@ -298,7 +298,7 @@ class PrefixPack:
         torch = require("torch", extra="torch")
         length, size = len(self.tokens), checked_integer("cp_size", cp_size, at_least=1) * block_size
         if length % size:
-            message = f"a row of {length} tokens cannot be divided among {cp_size} ranks"
+            message = f"a row of {length} tokens cannot be divided evenly among {cp_size} ranks"
             raise ConfigError(message, hint=f"create the pack with `multiple={size}`")
         seen = self.position_ids.view(-1, block_size).sum(1)
         order = torch.argsort(seen, descending=True, stable=True).view(-1, cp_size)
@@ -322,7 +322,7 @@ class PrefixPack:
         return self.term_log_probs(logits)[self.terms]
 
     def loss(self, logits: Any) -> Any:
-        """Returns the weighted cross entropy, summed over terms, a scalar; add up the losses of all parts of a row."""
+        """Returns the weighted cross entropy, summed over terms; the loss of a row is the sum over all of its parts."""
         return -(self.term_log_probs(logits) * self.term_weights).sum()
 
     def split(self, values: Any) -> tuple[Any, ...]:
@@ -348,7 +348,7 @@ def _concatenated(name: str, rows: Sequence[ArrayLike], lengths: Sequence[int]) 
 
 def _check_count(name: str, rows: Any, count: int) -> None:
     if len(rows) != count:
-        raise ConfigError(f"`{name}`: expected {count} sequences, got {len(rows)}")
+        raise ConfigError(f"`{name}`: expected values for {count} sequences, got {len(rows)}")
 
 
 def _weights(given: Any, lengths: Sequence[int]) -> NDArray[np.float32]:
@@ -362,14 +362,14 @@ def _weights(given: Any, lengths: Sequence[int]) -> NDArray[np.float32]:
     if len(wrong):
         number = int(np.searchsorted(np.cumsum(lengths), wrong[0], side="right"))
         token = int(wrong[0]) - sum(lengths[:number])
-        raise InputError(f"weight {weights[wrong[0]]} at token {token} of sequence {number} is not finite")
+        raise InputError(f"loss weight {weights[wrong[0]]} at token {token} of sequence {number} is not finite")
     return weights
 
 
 def _layout(forest: PrefixForest, offsets: Int64s) -> tuple[Int64s, Int64s, Int64s]:
     """Returns `places`, `tree_out`, and the index of each token of the row in the concatenated sequences."""
-    # The unshared tokens of a sequence follow the previous sequence in the row. So the tokens that see a token follow
-    # it, up to the first sequence that shares fewer tokens.
+    # Each sequence appends its unshared tokens to the row. So the tokens that attend to a token directly follow it, up
+    # to the first sequence that does not share that token.
     num_tokens = forest.num_tokens
     places = np.empty(offsets[-1], dtype=np.int64)
     tree_out = np.full(num_tokens, num_tokens, dtype=np.int64)
@@ -387,7 +387,7 @@ def _layout(forest: PrefixForest, offsets: Int64s) -> tuple[Int64s, Int64s, Int6
 
 
 def _terms(forest: PrefixForest, offsets: Int64s, labels: Int64s) -> tuple[Int64s, Int64s]:
-    """Returns the index of each token's term (see `PrefixPack`), int64[P], and of each term's first token, int64[M]."""
+    """Returns indices: int64[P], the term of each token (see `PrefixPack`); int64[M], the first token of each term."""
     terms = np.empty(offsets[-1], dtype=np.int64)
     kept: list[Int64s] = []
     count = before = 0
@@ -406,7 +406,7 @@ def _terms(forest: PrefixForest, offsets: Int64s, labels: Int64s) -> tuple[Int64
 
 _NO_LIMIT: int = np.iinfo(np.int64).max
 
-_TRIED_RUNS = 3  # numbers of microbatches, from the minimum, for which one range of sequences per pack is tried
+_TRIED_RUNS = 3  # how many numbers of microbatches, fewest first, are tried with one range of sequences per pack
 
 
 def pack_prefixes(
@@ -437,13 +437,13 @@ def pack_prefixes(
 
     Args:
         sequences: token ids, integers[length] per sequence: prompt and response.
-        max_tokens: maximum tokens of a rank in one microbatch.
+        max_tokens: maximum tokens of each rank in one microbatch; a pack has up to `cp_size` times as many.
         labels, loss_weights, position_ids, columns: values of the sequences, see `PrefixPack.of`.
         dp_rank, dp_size: this data-parallel rank, and the number of data-parallel ranks.
         cp_size: number of context-parallel ranks, which share a pack; `pack.part` returns the tokens of one rank.
         microbatch_multiple: the number of microbatches is a multiple of this number.
-        pad_to: multiple to which the tokens of a rank are padded, a divisor of `max_tokens`; "max" for `max_tokens`.
-        block_size: tokens per block that is assigned to a context-parallel rank, a divisor of `max_tokens`.
+        pad_to: a divisor of `max_tokens`; the tokens of each rank are padded to a multiple. "max" is `max_tokens`.
+        block_size: tokens per block, a divisor of `max_tokens`; context-parallel ranks get whole blocks.
         cost_model: cost of sequences; None for attention work only.
 
     Raises:
@@ -474,12 +474,12 @@ def pack_prefixes(
 class PrefixTreeScheduler(CostBalancedScheduler):
     """A scheduler that plans packs of nearly equal cost, in which shared prefixes are computed once.
 
-    Trees that fit a pack stay whole, unless ranks then have unequal work; splits repeat as few tokens as possible.
-    Sequences that share nothing are packed as with `cost_balanced`.
+    A tree that exceeds a pack, or would make the work of ranks unequal, is split where this repeats the fewest tokens.
+    Sequences without shared prefixes are packed as with `cost_balanced`.
 
-    With "prefix_trees", `wrap_data_iterator` yields a `PrefixPack` per microbatch. Every rank that needs packs passes
-    an iterator, with equal data on all ranks of a tensor-parallel group and on all stages; with `wrap_dataset` each
-    rank reads the whole global batch. The arguments are those of `BasePackingScheduler` except `max_num_seqs`.
+    The iterator of `wrap_data_iterator` yields a `PrefixPack` per microbatch. Every rank that needs packs must pass an
+    iterator, with equal data on all ranks of a tensor-parallel group and on all stages. With `wrap_dataset`, each rank
+    reads the whole global batch. The arguments are those of `BasePackingScheduler` except `max_num_seqs`.
     """
 
     def plan_forest(self, forest: PrefixForest) -> PackPlan:
@@ -490,7 +490,7 @@ class PrefixTreeScheduler(CostBalancedScheduler):
                 given.
         """
         if self.max_num_seqs is not None:
-            raise ConfigError("`thd_max_packed_sequences` is not supported by `prefix_trees`", hint="leave it out")
+            raise ConfigError("`thd_max_packed_sequences` is not supported by `prefix_trees`", hint="leave it unset")
         lengths, shared = forest.lengths, forest.shared
         by_number = np.empty_like(lengths)
         by_number[forest.order] = lengths
@@ -514,7 +514,7 @@ class PrefixTreeScheduler(CostBalancedScheduler):
         return replace(plan, ids=forest.order[plan.ids])
 
     def _candidates(self, costs: _ForestCosts) -> Iterator[tuple[Int64s, int]]:
-        """Yields plans, each as (pack of each sequence, number of microbatches); later plans cut trees into pieces."""
+        """Yields plans as (pack of each sequence, number of microbatches); later ones cut trees into smaller pieces."""
         columns = (costs.lengths, costs.shared, costs.alone, costs.prefix)
         multiple = self.dp_size * self.microbatch_multiple
         fewest = max(-(-int((costs.lengths - costs.shared).sum()) // (self.max_tokens * multiple)), 1)
@@ -536,7 +536,7 @@ class PrefixTreeScheduler(CostBalancedScheduler):
             limit = min(limit * 2 // 3, costs.total // (fewest * multiple))
 
     def _packed(self, costs: _ForestCosts, begins: Int64s) -> tuple[Int64s, int] | None:
-        """Packs the ranges of sequences that start at `begins`; returns (pack of each range, microbatches), or None."""
+        """Packs the ranges that start at `begins`; returns (pack of each range, number of microbatches), or None."""
         tokens = np.add.reduceat(costs.lengths - costs.shared, begins) + costs.shared[begins]
         weights = np.add.reduceat(costs.alone - costs.prefix, begins) + costs.prefix[begins]
         order = np.lexsort((-weights, -tokens))
@@ -603,7 +603,7 @@ def keys_of(samples: Sequence[SubSample]) -> list[Int64s]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ForestCosts:
-    """Integer costs of the sequences of a `PrefixForest`: `alone`, of all tokens; `prefix`, of the shared tokens."""
+    """Integer costs per sequence of a `PrefixForest`: `alone` of all its tokens, `prefix` of its shared tokens."""
 
     lengths: Int64s
     shared: Int64s
@@ -621,7 +621,7 @@ class _ForestCosts:
         tree = np.cumsum(self.shared == 0)
         shares = (pack_of[before] == pack_of[after]) & (tree[before] == tree[after])
         prefix = np.zeros_like(self.prefix)
-        if shares.any():  # two sequences share the shortest prefix between them
+        if shares.any():  # two sequences share the shortest `prefix` after the first, up to the second
             bounds = np.stack([before[shares] + 1, after[shares] + 1], axis=1).ravel()
             prefix[1:][shares] = np.minimum.reduceat(np.append(self.prefix, 0), bounds)[::2]
         costs = np.zeros(num_packs, dtype=np.int64)
@@ -634,18 +634,18 @@ class _ForestCosts:
 
 
 def _row_multiple(scheduler: PrefixTreeScheduler, pad_to: int | str, block_size: int) -> int:
-    """Returns the multiple, in tokens, to which packs are padded."""
+    """Returns a number of tokens; packs are padded to a multiple of this number."""
     most = scheduler.max_seqlen_per_dp_cp_rank
     per_rank = most if pad_to == "max" else checked_integer("pad_to", pad_to, at_least=1)
     if scheduler.cp_size > 1:
         per_rank = math.lcm(per_rank, block_size)
     if most % per_rank:
-        raise ConfigError(f"{most} tokens per rank are not a multiple of {per_rank}, see `pad_to` and `block_size`")
+        raise ConfigError(f"maximum of {most} tokens is not a multiple of {per_rank}, see `pad_to` and `block_size`")
     return per_rank * scheduler.cp_size
 
 
 def _gathered_tokens(fetched: GlobalBatch, place: Place) -> list[Int64s]:
-    """Gathers `keys_of` the sub-samples of all ranks, in order of ids; sends 8 bytes per token to each rank."""
+    """Gathers the results of `keys_of` of all ranks, in order of ids; sends 8 bytes per token to each rank."""
     torch = require("torch", extra="torch")
     ends = np.concatenate([[0], np.cumsum(fetched.lengths)])
     sizes: list[int] = (np.diff(ends[fetched.offsets]) * 8).tolist()

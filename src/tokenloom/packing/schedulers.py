@@ -32,8 +32,8 @@ class DpBalancedScheduler(BasePackingScheduler):
     """A scheduler that fills packs in the order of the sub-samples, regardless of cost, like Megatron's `dp_balanced`.
 
     To make the number of packs a multiple of `dp_size` (times `microbatch_group_size_per_vp_stage`), single sub-samples
-    at the end of the last packs move into packs of their own. (Megatron's releases up to 0.19 move none from the first
-    pack, so they raise for batches that Megatron's development branch and this class can plan.)
+    at the end of the last packs move into packs of their own. (Megatron's releases up to 0.19 never move a sub-sample
+    out of the first pack, so they raise for batches that Megatron's development branch and this class can plan.)
 
     Example:
         >>> DpBalancedScheduler(8, cp_size=1, dp_size=2).plan([5, 3, 4, 4, 6]).assignments
@@ -59,7 +59,7 @@ class DpBalancedScheduler(BasePackingScheduler):
         moved = list(itertools.islice(spare, num_missing))
         if len(moved) < num_missing:
             message = f"{len(lengths)} sub-samples fill {num_packs} packs, not a multiple of {multiple}: "
-            message += f"{num_missing} more packs are needed, but only {len(moved)} sub-samples can move"
+            message += f"{num_missing} more packs are needed, but only {len(moved)} sub-samples can move to new packs"
             raise ConfigError(message, hint="plan with `cost_balanced`, or use more samples per global batch")
         pack_of = np.repeat(np.arange(num_packs), np.diff(bounds))
         pack_of[moved] = np.arange(num_packs, num_packs + num_missing)
@@ -102,7 +102,7 @@ def wrap_data_iterator(data_iterator: Any, config: object, num_microbatches: int
     """Packs one global batch: plans it and exchanges sub-samples; all ranks of the run must call this together.
 
     The scheduler assigns the sub-samples of all data-parallel ranks to packs anew. Each sub-sample is sent to the ranks
-    that work on it and padded to a multiple of 2 × the number of these ranks. The global batch stays the same.
+    that work on it; if c > 1 ranks do, it is padded to a multiple of 2 × c tokens. The global batch stays the same.
 
     `config` selects a scheduler from `scheduler_map`. The scheduler's method `get_groups_and_subsamples` plans the
     packs; its method `run` does all of the work, planning included.
@@ -111,7 +111,7 @@ def wrap_data_iterator(data_iterator: Any, config: object, num_microbatches: int
         data_iterator: yields mappings with tokens, labels, loss_mask, position_ids, original_seq_len and
             padded_seq_len, or lists of these, see `take_apart`. Rank 0 of a tensor-parallel group passes an iterator on
             the first and last pipeline stage and on stages with multi-token prediction; with virtual stages, a list of
-            iterators, one per stage. Context-parallel ranks must pass the same data.
+            iterators, one per virtual stage. Context-parallel ranks must pass the same data.
         config: a `PackingConfig`, or an object with the same attributes.
         num_microbatches: number of items to read from each iterator.
         pg_collection: a `ProcessGroups`, or an object with the same attributes; None for a single process.
@@ -119,8 +119,8 @@ def wrap_data_iterator(data_iterator: Any, config: object, num_microbatches: int
     Returns:
         (iterator, number of microbatches, sum of lengths, sum of squared lengths); lengths exclude padding. The
         iterator yields one pack per microbatch: tokens, labels, position_ids int64[T], loss_mask float32[T], cu_seqlens
-        and cu_seqlens_padded int32[n + 1], max_seqlen; stages without tokens get only the last three. With virtual
-        stages, a list of iterators; on tensor-parallel ranks above 0, None.
+        and cu_seqlens_padded int32[n + 1], max_seqlen; stages without tokens get only the last three. Instead of the
+        iterator, virtual stages get a list of iterators, and tensor-parallel ranks above 0 get None.
 
     Raises:
         ConfigError: an iterator is missing or not allowed on a rank, a sub-sample is too long, or no plan is possible.
@@ -222,6 +222,6 @@ def _read(dataset: SizedDataset, position: int, promised: tuple[int, int]) -> Su
     found = list(take_apart([dataset[position]]))
     lengths = [(sample["original_seq_len"], sample["padded_seq_len"]) for sample in found]
     if lengths != [promised]:
-        message = f"sample at position {position}: expected (tokens, padded) [{promised}], found {lengths}"
+        message = f"sample at position {position}: expected (length, padded length) [{promised}], found {lengths}"
         raise DatasetFormatError(message, hint="make `lengths` and `padded_lengths` of the dataset match its samples")
     return found[0]
