@@ -259,7 +259,7 @@ def test_held_out_and_denied_documents():
     found = made(held_out_section, locked(sources, [segment(0, 6, [1, 1, 1])], denials=denials))
     words = words_of(found.html)
     assert "web 512 500 50% code 7 90 9%" in words
-    assert "5 3 web 3 Samples have padding in their place." in words
+    assert "5 3 web 3 In samples, padding replaces these documents." in words
     assert made(held_out_section, locked([WEB], [segment(0, 6, [1])])) is None
 
 
@@ -301,7 +301,7 @@ def test_samples_and_passes_of_datasets(write_pair):
     assert "Training over 300 samples of 10 tokens" in words
     assert f"{small} 300 50% 150 5.00" in words
     assert f"{large} 2,700 50% 150 0.56" in words
-    assert found.findings == [f"{small} is read 5.0 times in as many samples as all tokens make."]
+    assert found.findings == [f"{small} is read 5.0 times if training reads as many tokens as all datasets have."]
     [chart] = found.charts
     assert [(each.name, each.values[0]) for each in chart.series] == [(small, 0), (large, 0)]
     assert chart.series[0].values[1] == 5

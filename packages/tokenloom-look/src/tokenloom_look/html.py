@@ -13,7 +13,7 @@ from typing import TypeAlias
 from tokenloom.rendering.words import printable
 
 Cell: TypeAlias = str | int | float | None
-"""The content of a table cell: HTML, text or a number; None is empty."""
+"""The content of a table cell: HTML, text or a number; None is an empty cell."""
 
 _QUANTITY = re.compile(
     r"[<>]?[-+\u2212]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?([%xkMBT]| [^\W\d]\S{0,11})?", re.ASCII | re.IGNORECASE
@@ -41,7 +41,7 @@ def element(tag: str, *children: Cell, **attributes: str | int | bool | None) ->
     """Returns an HTML element; children that are not `Markup` are escaped.
 
     In attribute names, write `_` for `-`, and `class_` for `class`. The value True adds an attribute without a value;
-    False and None leave it out.
+    False and None omit the attribute.
 
     Example:
         >>> element("td", "a < b", class_="name", hidden=True, data_number=3)
@@ -68,7 +68,7 @@ def joined(parts: Iterable[Cell], separator: str = "") -> Markup:
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, caption: str | None = None, note: str | None = None
 ) -> Markup:
-    """Returns a table; the first cell of each row is a heading. Columns of numbers (`3.1 GB`) get the class `number`.
+    """Returns a table; the first cell of a row is a heading. Columns of quantities (`3.1 GB`) get the class `number`.
 
     Example:
         >>> table(["file", "tokens"], [["a<b", 1024]])

@@ -17,10 +17,10 @@ PALETTE = (
     *("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442"),
     *("#9900FF", "#BBEE99", "#774422", "#9977FF", "#00FFDD"),
 )
-"""Colours of series: the seven colours of Okabe and Ito except black, then five more.
+"""Colours of series: the colours of Okabe and Ito without black (seven), then five more.
 
-Each of the five is the colour that is easiest to tell from all colours before it, even in the least favourable kind
-of colour blindness. All five are visible on white and on black.
+Each of the five is the colour that is easiest to distinguish from all colours before it, judged in the least favourable
+kind of colour blindness. All five are visible on white and on black.
 """
 
 OTHER = "#606060"
@@ -53,7 +53,7 @@ def check_picture_path(path: str) -> str:
 
 
 def picture(chart: Chart, suffix: str = ".png") -> bytes:
-    """Draws a chart on white; returns the bytes of a file with this suffix. Equal charts give equal bytes."""
+    """Draws a chart on a white background; returns the bytes of a file of this format, equal for equal charts."""
     require("matplotlib", extra="plot")
     from matplotlib import style
     from matplotlib.figure import Figure

@@ -22,14 +22,14 @@ from tokenloom_look.html import Markup, element, escaped, joined
 
 
 def shown_html(shown: Shown, *, ids: bool = False, tokens: bool = True, level: int = 3) -> Markup:
-    """Renders a document or sample as HTML: per span, a heading and its tokens, with hidden words for screen readers.
+    """Renders a document or sample as HTML: per span, a heading, tokens, and hidden words for screen readers.
 
     Consecutive tokens with equal styles share an element of class `run`; `data-slot` is the slot of the first token.
 
     Args:
         shown: the document or sample to render.
         ids: show the id below each token; has no effect if `tokens` is False.
-        tokens: make each token an element with its id as `data-id`; otherwise only the `run` elements exist.
+        tokens: make each token an element with its id as `data-id`; otherwise there are only `run` elements.
         level: HTML level of the headings, 1 to 6.
     """
     html = [element("p", note, class_="note") for note in shown.notes]
@@ -73,7 +73,7 @@ def _section(section: ShownSection, runs: Sequence[Markup], level: int) -> Marku
 
 
 def _run(run: TokenRun, slot: int, announced: str, *, tokens: bool) -> Sequence[Markup]:
-    """Renders tokens of equal style after hidden words for screen readers; the words `announced` are not repeated."""
+    """Renders tokens of equal style after hidden words for screen readers, which omit the words `announced`."""
     first = run[0]
     is_padding = first.kind in PADDING
     words = [first.teaching] if first.teaching not in ("", announced) else []

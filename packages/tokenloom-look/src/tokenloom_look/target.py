@@ -58,7 +58,7 @@ class TargetSource:
 
     number: int  # index in the target
     name: str  # name of the source in a run, otherwise the prefix
-    prefixes: tuple[str, ...]  # its pairs; document indices count over all of them
+    prefixes: tuple[str, ...]  # of its pairs; a document index counts over all these pairs
     num_documents: int
     num_tokens: int
     weight: float | None = None  # in a blend
@@ -80,7 +80,7 @@ class Target:
     kind: TargetKind
     name: str  # as given by the user
     sources: tuple[TargetSource, ...] = ()  # empty for a job
-    tokenizer: Any = None  # decodes tokens; None shows ids
+    tokenizer: Any = None  # decodes tokens; None to show ids
     run: Run | None = None
     blend: tuple[list[str], list[float] | None] | None = None  # prefixes and weights; a pair has one prefix
     folder: str | None = None  # of a job
@@ -131,7 +131,7 @@ class Target:
         return rows.source_of(pair), int(rows.first_documents[pair]) + document
 
     def document(self, source: int, document: int, *, first: int = 0, count: int | None = None) -> Shown:
-        """Decodes tokens of a document, given its index in the source; see `shown_document`."""
+        """Decodes tokens of a document, given the document's index in the source; see `shown_document`."""
         if not 0 <= source < len(self.sources):
             raise IndexError(f"source {source} out of range: the target has {len(self.sources)} sources")
         named = self.sources[source]
@@ -162,10 +162,10 @@ def open_target(
     settings: SampleSettings | None = None,
     object_storage: ObjectStorageSettings | None = None,
 ) -> Target:
-    """Opens the target that the words of a command line name; reads indices, locks and manifests, but no tokens.
+    """Opens the target that `words` of a command line specify; reads indices, locks and manifests, but no tokens.
 
     Args:
-        words: a prefix, a catalogue, a `run.toml`, the folder of a job or its output prefix, a folder or glob of pairs,
+        words: a prefix, a catalogue, a `run.toml`, the folder or output prefix of a job, a folder or glob of pairs,
             or a file with a blend; or several prefixes, or alternating weights and prefixes.
         tokenizer: argument of `load_tokenizer`; None for the tokenizer that the run or the first manifest names.
         settings: settings for samples of a pair.
@@ -210,7 +210,7 @@ def _of_run(
         for number, source in enumerate(run.lock.sources)
     ]
     scratch = None
-    if run.lock.is_megatron:  # a temporary folder keeps the index cache out of the data
+    if run.lock.is_megatron:  # with a temporary folder, no index cache is written beside the data
         notes.append("this run uses Megatron's order: its index is rebuilt in a temporary folder")
         scratch = tempfile.mkdtemp(prefix="tokenloom-")
         run = Run.open(path, tokenizer=loaded, object_storage=object_storage, path_to_cache=scratch)
@@ -302,7 +302,7 @@ def _windows(target: Target) -> GPTDataset:
 
 
 def _job_folder(word: str) -> str | None:
-    """Returns the folder of an unfinished job, given the folder or the job's output prefix; None if there is none."""
+    """Returns the folder of an unfinished job, given this folder or the job's output prefix; None for other words."""
     for folder in (word.rstrip("/"), f"{word}.job"):
         if not is_remote(word) and os.path.isfile(os.path.join(folder, JOB)):
             is_done = folder != word.rstrip("/") and os.path.exists(idx_path(word))
@@ -335,8 +335,8 @@ class TargetOptions(SampleOptions):
     """Options for the target and its samples.
 
     Attributes:
-        targets: a prefix, several prefixes, weights and prefixes, a catalogue, a run.toml, or the folder of a job.
-        tokenizer: tokenizer (default: the tokenizer of the data).
+        targets: prefixes, alternating weights and prefixes, a catalogue, a run.toml, or the folder of a job.
+        tokenizer: tokenizer to decode tokens with (default: the tokenizer of the data).
     """
 
     targets: Annotated[tuple[str, ...], Written(metavar="TARGET", is_positional=True)]

@@ -53,7 +53,7 @@ class Refusal:
 class Access:
     """The access rules of a server: its token, and the host names that requests may use.
 
-    `any_address` also allows every IP address as host name: a hostile site can redirect its name, not an address.
+    `any_address` also allows every IP address as host name: a hostile site can redirect its own name, but no address.
     """
 
     names: frozenset[str]
@@ -67,12 +67,12 @@ class Access:
         return cls(names=frozenset(name.lower() for name in (*names, *own)), any_address=is_everywhere)
 
     def ticket(self) -> str:
-        """Returns a ticket, a token that opens the page once; safe in command lines, which other users can see."""
+        """Returns a ticket, a token that opens the page only once: safe in command lines, which other users can see."""
         self._tickets.append(secrets.token_urlsafe(32))
         return self._tickets[-1]
 
     def refusal(self, scope: Scope) -> Refusal | None:
-        """Checks a request except its token: returns the refusal, or None if the request may proceed."""
+        """Checks everything but the token of a request; returns the refusal, or None if the request may proceed."""
         headers = scope["headers"]
         hosts = _values(headers, b"host")
         if len(hosts) != 1 or not self._is_named(hosts[0]):
@@ -89,7 +89,7 @@ class Access:
         return None
 
     def _is_named(self, host: str) -> bool:
-        """Returns whether a `Host` header has one of our names; the port is ignored, since tunnels change it."""
+        """Returns whether a `Host` header has one of our names; the port is ignored, since tunnels change ports."""
         try:
             parts = urlsplit(f"//{host}")
             name, _ = parts.hostname or "", parts.port
@@ -115,7 +115,7 @@ class Access:
         return len(given) == 1 and _is_same(given[0], f"Bearer {self.token}")
 
     def guard(self, application: Application) -> Application:
-        """Returns an application that refuses requests or passes them on, and adds security headers to all answers."""
+        """Wraps `application`: refuses or passes on each request, and adds security headers to all answers."""
 
         async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] == "lifespan":

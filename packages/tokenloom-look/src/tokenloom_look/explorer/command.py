@@ -24,16 +24,16 @@ _SERVER = "server"
 
 @dataclass(frozen=True, kw_only=True)
 class Options(TargetOptions, BatchSizes):
-    """Serve a page on this machine to browse documents and samples, the positions of a run that read a document, and
+    """Serve a page on this machine to browse documents and samples, the positions at which a run reads a document, and
     the progress of a preprocessing job. Nothing is written. The printed address contains a token; the page shows data
     only with the token. Ctrl-C ends the server.
 
     Attributes:
-        follow: file with statistics of a training loop as JSON lines, such as from JsonLinesWriter, to draw.
+        follow: file with statistics of a training loop, such as JsonLinesWriter writes, to draw as charts.
         consumed_samples: number of samples consumed by training, to mark positions as seen.
-        losses: folder of losses written by LossRecorder (default: `losses` beside run.toml, if it exists).
+        losses: folder of losses written by LossRecorder (default: `losses` beside run.toml, if that folder exists).
         host: address to listen on.
-        port: port (default: a free one).
+        port: port to listen on (default: a free port).
         no_browser: print the address without opening a browser.
     """
 

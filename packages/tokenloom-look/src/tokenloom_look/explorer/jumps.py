@@ -20,7 +20,7 @@ _POSITION = re.compile(r"(?:position[ :]*)?([0-9][0-9,_ ]*)", re.IGNORECASE)
 
 
 def jump(session: Session, query: Query) -> dict[str, Any]:
-    """Returns the view that shows a typed position, step, document or record, and the parameters of the view."""
+    """Returns the view that shows a typed position, step, document or record, and the parameters of that view."""
     what, value = query.text("what", "auto"), query.text("value").strip()
     query.check_read()
     if what not in _KINDS:

@@ -22,7 +22,7 @@ _SAMPLES_AHEAD = 1_000_000  # default number of positions of an endless last sta
 
 
 def positions(session: Session, query: Query) -> dict[str, Any]:
-    """Returns a page of samples: `total` (None if endless), `first`, and `rows` with source, step, preview of each."""
+    """Returns a page of samples: `total` (None if endless), `first`, and `rows`, each with source, step and preview."""
     samples = session.samples()
     first, count = query.page(default=_ROWS, most=_MOST_ROWS)
     query.check_read()
@@ -64,7 +64,7 @@ def position(session: Session, query: Query) -> dict[str, Any]:
 
 
 def _losses(session: Session, chosen: np.ndarray[Any, np.dtype[np.int64]]) -> dict[tuple[int, int], dict[str, Any]]:
-    """Returns `loss` per token and `loss_level`, 0 (usual) to 2 (high), of spans by (position, first slot)."""
+    """Returns, by (position, first slot) of a span, its `loss` per token and `loss_level`, 0 (usual) to 2 (high)."""
     run = session.target.run
     if run is None or session.losses is None:
         return {}
@@ -77,7 +77,7 @@ def _losses(session: Session, chosen: np.ndarray[Any, np.dtype[np.int64]]) -> di
 
 
 def occurrences(session: Session, query: Query) -> dict[str, Any]:
-    """Returns the positions before `stop` at which a run reads a document: `total`, and a page as `rows`."""
+    """Returns the positions before `stop` at which a run reads a document: `total`, and one page of them as `rows`."""
     source = session.source(query)
     number = session.document(query, source)
     first, count = query.page(default=_ROWS, most=_MOST_ROWS)

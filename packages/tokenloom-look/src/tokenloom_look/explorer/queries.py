@@ -80,7 +80,7 @@ class Query:
             raise ConfigError(f"unknown parameters {', '.join(map(quoted, unknown))}")
 
 
-_LARGEST_EXACT = 2**53  # JavaScript's integers are exact up to it
+_LARGEST_EXACT = 2**53  # JavaScript's integers are exact up to this number
 
 _STATUSES: tuple[tuple[type[TokenloomError], int], ...] = (
     (ConfigError, 400),

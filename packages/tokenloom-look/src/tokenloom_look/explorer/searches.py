@@ -58,7 +58,7 @@ class Cursor:
 
 
 class _Place(NamedTuple):
-    """A match: tokens [start, stop) of sequence `row`; a search from token `again` on finds the same match."""
+    """A match: tokens [start, stop) of sequence `row`; a search that starts at token `again` finds this match."""
 
     row: int
     start: int
@@ -82,7 +82,7 @@ def search(session: Session, query: Query, *, seconds: float = SECONDS) -> dict[
     cursor = query.optional_text("cursor")
     query.check_read()
     if (text is None) == (ids is None):
-        raise ConfigError("give either `text` or `ids`")
+        raise ConfigError("the query must have either `text` or `ids`")
     pattern = _Pattern.of_ids(ids) if text is None else _pattern_of(session, text)
     pairs, total = _pairs(session, chosen)
     at = Cursor(pair=pairs.start) if cursor is None else Cursor.parse(cursor)
@@ -178,7 +178,7 @@ class _Pattern:
                     continue
                 begins_next = span.next_start - first if span.next_row == at else length
                 for begin, stop in _places(self.text, tokens[end - length : end].tolist(), self.tokenizer):
-                    if begin >= begins_next or len(places) > _MOST_MATCHES:  # the next part finds it again
+                    if begin >= begins_next or len(places) > _MOST_MATCHES:  # the next part finds this match again
                         break
                     places.append(_Place(at, first + begin, first + stop, first + begin))
             yield _Stage(places, span.next_row, span.next_start)

@@ -52,7 +52,7 @@ class LocalServer:
 
     @property
     def url(self) -> str:
-        """Returns the address of the page with the token."""
+        """Returns the address of the page, including the token."""
         return self._url(self.access.token)
 
     def url_for_once(self) -> str:
@@ -89,7 +89,7 @@ def _listening(host: str, port: int) -> socket.socket:
         listening = socket.create_server(address[:2], family=family)
     except OSError as error:
         message = f"cannot listen on {where}: {os.strerror(error.errno) if error.errno else error}"
-        raise ConfigError(message, hint="use port 0 for a free one") from error
-    # asyncio sets this only for sockets with a known protocol; without it an answer of two packets takes 40 ms.
+        raise ConfigError(message, hint="use port 0 for a free port") from error
+    # asyncio sets TCP_NODELAY only for sockets with a known protocol; without it, an answer of two packets takes 40 ms.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening

@@ -11,7 +11,7 @@ from tokenloom_look.report.run_pieces import NUM_COLOURS, largest_rows
 from tokenloom_look.report.section import Chart, ReportOptions, Section, Series, share
 from tokenloom_look.target import Target
 
-_MOST_SAMPLES = 1 << 22  # maximum number of samples to count; up to 0.1 us each
+_MOST_SAMPLES = 1 << 22  # maximum number of samples to count; counting takes up to 0.1 us per sample
 _MOST_LINES = 12
 _MANY_PASSES = 4
 
@@ -36,7 +36,7 @@ def blend_section(target: Target, _options: ReportOptions) -> Section | None:
     datasets = plan.splits[0].datasets if plan.splits and plan.splits[0] is not None else ()
     scale = whole / counted if weights is not None else 1.0
     words = (
-        f"Training over {whole:,} samples of {length:,} tokens, as many as all tokens make."
+        f"Training over {whole:,} samples of {length:,} tokens; all tokens together fill as many samples."
         if weights is not None
         else f"Without weights each dataset is read once, in samples of {length:,} tokens."
     )
@@ -88,6 +88,6 @@ def _findings(datasets: Sequence[DatasetPlan], plan: BuildPlan, scale: float) ->
     for row in often:
         if scale * row.num_epochs_owed > _MANY_PASSES:
             passes = scale * row.num_epochs_owed
-            yield f"{row.name} is read {passes:,.1f} times in as many samples as all tokens make."
+            yield f"{row.name} is read {passes:,.1f} times if training reads as many tokens as all datasets have."
     for problem in plan.problems[:5]:
-        yield f"{problem.name} has too few samples; the blend needs {problem.owed:,} of it: {problem.remedy}"
+        yield f"{problem.name} has too few samples; the blend needs {problem.owed:,} samples of it: {problem.remedy}"

@@ -22,20 +22,20 @@ from tokenloom_look.target import TargetOptions
 
 @dataclass(frozen=True, kw_only=True)
 class Options(TargetOptions):
-    """Write a summary as one HTML page that works offline and can be printed: documents and their lengths, tokens,
-    input records, tokenizer and options, and example samples with their boundaries; for a run also its blend over time,
-    passes, packing and ledger; for a job its progress. Anomalies are listed first. Only the page is written. Exits with
-    1 if a section failed; the page says which.
+    """Write a summary as one HTML page that works offline and can be printed: documents and their lengths, packing,
+    tokens, input records, tokenizer and options, and example samples with their boundaries; for a run, also its blend
+    over time, passes and ledger; for a job, its progress. Anomalies are listed first. No other file is written, except
+    with `--pictures`. Exits with 1 if a section failed; the page says which section.
 
     Attributes:
         output: path of the page, such as x.html.
         overwrite: replace an existing file.
-        num_samples_shown: number of samples to show, and number of random documents to show.
+        num_samples_shown: number of samples to show; also the number of random documents to show.
         statistics: file with statistics of a training loop, written by JsonLinesWriter.
-        contamination: output of `tokenloom contamination --json`.
+        contamination: file with the output of `tokenloom contamination --json`.
         pictures: folder to write each chart to, as ID.png.
-        no_time: omit the time, so that equal data gives equal bytes.
-        global_batch_size: samples per step.
+        no_time: omit the time of creation, so that equal data gives equal bytes.
+        global_batch_size: samples per step, to show steps instead of positions.
         json: print one JSON object: path, num_bytes, seconds, and sections, a list of objects with id, title, made
             (false if the section is empty or failed), error, findings and seconds.
     """

@@ -16,7 +16,7 @@ _MOST_CHARACTERS = 400
 
 
 def contamination_section(target: Target, options: ReportOptions) -> Section | None:
-    """Returns counts by benchmark and by source, and the items with the most n-grams found; None without a file."""
+    """Returns counts by benchmark and by source, and the items that were found most completely; None without a file."""
     if options.contamination is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Counts document lengths from indices, in bounded memory."""
+"""Counts document lengths, read from `.idx` files, in bounded memory."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tokenloom.indexed.dataset import IndexedDataset, damaged_lengths
 Int64s = NDArray[np.int64]
 
 _FEW = 1 << 16  # shorter lengths have a bin each
-_STEPS = 64  # bins per power of two for longer ones
-_CHUNK = 1 << 20  # documents read at a time
+_STEPS = 64  # bins per power of two for the other lengths
+_CHUNK = 1 << 20  # documents per read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -85,7 +85,7 @@ class DocumentLengths:
 
     @property
     def commonest(self) -> tuple[int, int]:
-        """Returns the most frequent length in [1, 65,536), and its number of documents."""
+        """Returns the most frequent length in [1, 65,536), and the number of documents with this length."""
         length = 1 + int(self._histogram.counts[1:_FEW].argmax())
         return length, int(self._histogram.counts[length])
 

@@ -16,9 +16,9 @@ from tokenloom_look.report.section import Chart, ReportOptions, Section, Series,
 from tokenloom_look.target import Target, TargetKind, TargetSource
 
 PERCENTS = (1, 5, 25, 50, 75, 95, 99, 99.9)
-MOST_SOURCES = 100  # rows of a table; the others are summed up in one
+MOST_SOURCES = 100  # maximum rows of a table; all other sources are summed up in one row
 _MANY_EMPTY = 0.01
-_MUCH_OF_ALL = 0.05  # share of all tokens in one document that makes a finding,
+_MUCH_OF_ALL = 0.05  # a document with a larger share of all tokens makes a finding,
 _FEW = 20  # if there are at least this many documents
 _SAME_LENGTH = 0.2
 _MANY = 100

@@ -24,8 +24,8 @@ _MOST_FILES = 20
 _MOST_REASONS = 20
 _MOST_REASON = 160  # maximum characters of a reason in a finding; the table shows three times as many
 _MOST_BYTES = 64 << 20  # maximum bytes to read of a file of rejected records
-_VARYING = re.compile(r"'[^']*'|`[^`]*`|\"[^\"]*\"|\d+")  # parts of a reason that are ignored when counting it
-_MANY_REJECTED = 0.001  # share of rejected records that makes a finding
+_VARYING = re.compile(r"'[^']*'|`[^`]*`|\"[^\"]*\"|\d+")  # parts of a reason that are ignored when reasons are counted
+_MANY_REJECTED = 0.001  # a larger share of rejected records makes a finding
 
 _WORDS = {
     "num_kept": "kept",

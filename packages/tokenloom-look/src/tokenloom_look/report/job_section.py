@@ -20,9 +20,9 @@ from tokenloom_look.report.input_section import RejectedReasons, reasons_table
 from tokenloom_look.report.section import ReportOptions, Section, duration, share
 from tokenloom_look.target import Target
 
-_SILENT_SECONDS = 60.0  # processes touch their lock every 5 s; after this time they count as dead
+_SILENT_SECONDS = 60.0  # processes touch their lock every 5 s; after this time without a touch they count as dead
 _LOCK = re.compile(r"[0-9a-f]{24}\.lock")
-_RECENT = 64  # measure speed over the last shards
+_RECENT = 64  # speed is measured over this many last shards
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ def job_html(state: JobState, now: float) -> Markup:
 
 def _findings(state: JobState) -> Iterator[str]:
     if not state.num_alive and len(state.done) < state.num_shards:
-        yield "No process is running: the same command resumes the job."
+        yield "No process is running: run the command of the job again to resume it."
     num_rejected = state.total("num_rejected")
     num_records = state.total("num_documents") + num_rejected
     if num_rejected > 0.001 * num_records:

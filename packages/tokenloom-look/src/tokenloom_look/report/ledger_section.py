@@ -15,7 +15,7 @@ from tokenloom_look.report.section import ReportOptions, Section, share
 from tokenloom_look.target import Target
 
 _MOST_SLOTS = 1 << 25  # maximum number of slots to read, which takes some seconds
-_MUCH = 0.05  # share of tokens or slots that makes a finding
+_MUCH = 0.05  # a larger share of tokens or slots makes a finding
 
 _NOT_COUNTED = (
     "Tokens with loss are not counted: that would read {slots:,} slots of samples. `tokenloom ledger` counts them."
@@ -23,7 +23,7 @@ _NOT_COUNTED = (
 
 
 def ledger_section(target: Target, _options: ReportOptions) -> Section | None:
-    """Returns the ledger of a run; None with Megatron's order. Counts tokens with loss only if few slots are read."""
+    """Returns the ledger of a run; None with Megatron's order. Counts tokens with loss only if that reads few slots."""
     if target.run is None or target.run.lock.is_megatron:
         return None
     run, horizon = target.run, horizon_of(target.run)

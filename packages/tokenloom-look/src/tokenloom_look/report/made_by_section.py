@@ -1,4 +1,4 @@
-"""The section "Tokenizer and options": how the data was made according to its manifests, and whether they agree."""
+"""The section "Tokenizer and options": how the data was made according to its manifests, and whether these agree."""
 
 from __future__ import annotations
 

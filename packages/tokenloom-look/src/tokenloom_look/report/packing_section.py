@@ -14,9 +14,9 @@ from tokenloom_look.report.section import Chart, ReportOptions, Section, Series,
 from tokenloom_look.target import Target
 
 _MOST_DOCUMENTS = 1 << 23  # maximum number of lengths to read; more give the same result
-_CHUNK = 1 << 16  # documents per chunk when only some are read
+_CHUNK = 1 << 16  # documents per chunk when only some chunks are read
 _MOST_PAIRS = 256  # maximum number of pairs to open, at 1 ms each
-_LENGTHS = (-2, -1, 0, 1, 2)  # powers of two to multiply the sequence length with
+_LENGTHS = (-2, -1, 0, 1, 2)  # the sequence length is multiplied by 2 to the power of each
 _WASTED = 0.1
 
 
@@ -54,7 +54,7 @@ def packing_section(target: Target, options: ReportOptions) -> Section | None:
 
 
 def _lengths(target: Target) -> tuple[NDArray[np.int32], int]:
-    """Returns non-empty documents' lengths in evenly spaced chunks, and the total number of documents."""
+    """Returns lengths of non-empty documents, read in evenly spaced chunks, and the total number of documents."""
     prefixes = [prefix for source in target.sources for prefix in source.prefixes]
     total = sum(source.num_documents for source in target.sources)
     every = -(-total // _MOST_DOCUMENTS)
@@ -100,7 +100,7 @@ def _fits(fits: list[_Fit], sequence_length: int) -> Markup:
         *("tokens per sample", "fill of best-fit packs", "padding", "documents per pack"),
         *("documents cut by packs", "documents cut by windows"),
     ]
-    note = "Windows have no padding; the documents cut by them are the mean over all shuffles."
+    note = "Windows have no padding; the share of documents that windows cut is the mean over all shuffles."
     return table(columns, rows, caption="Packs and windows by sequence length", note=note)
 
 

@@ -60,7 +60,7 @@ noscript h3 { margin-top: 1rem; }
 
 
 def page(target: Target, sections: Sequence[Section], *, when: float | None) -> bytes:
-    """Renders the page as HTML in UTF-8. `when` is the time shown on it, in seconds since 1970."""
+    """Renders the page as HTML in UTF-8. `when` is the time of creation to show, in seconds since 1970."""
     scripts, styles = [asset(name) for name in SCRIPTS], [*(asset(name) for name in STYLES), _STYLE]
     head = [
         Markup('<meta charset="utf-8">'),

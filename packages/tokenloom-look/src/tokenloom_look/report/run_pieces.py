@@ -1,4 +1,4 @@
-"""Helpers shared by sections about runs: the drawn range of positions, axes, series and table rows."""
+"""Helpers shared by sections about runs: the range of positions to draw, axes, series and table rows."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tokenloom_look.html import Cell
 from tokenloom_look.report.section import Mark, ReportOptions, Series
 
 NUM_COLOURS = 12
-MOST_SERIES = NUM_COLOURS - 1  # the others share one colour
-MOST_ROWS = 100  # rows of a table; the others are summed up in one
+MOST_SERIES = NUM_COLOURS - 1  # all other sources are drawn as one series
+MOST_ROWS = 100  # maximum rows of a table; all other rows are summed up in one
 
 Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Horizon:
-    """The position before which a run is drawn and counted; `note` says so if the run has no end, else it is empty."""
+    """The end of the positions that are drawn and counted; `note` explains it if the run itself has no end, else ""."""
 
     position: int
     note: str
@@ -51,7 +51,7 @@ def with_steps(history: RunHistory, options: ReportOptions) -> RunHistory:
 
 
 def largest(history: RunHistory, most: int) -> list[int]:
-    """Returns the indices of the sources with the most samples, most first; unread sources are left out."""
+    """Returns the indices of at most `most` sources, most samples first; sources without samples are omitted."""
     last = history.samples[-1]
     ranked: list[int] = np.argsort(-last, kind="stable").tolist()
     return ranked[: min(most, int(np.count_nonzero(last)))]
@@ -89,7 +89,7 @@ def source_series(history: RunHistory, source: int, values: NDArray[np.float64])
 
 
 def num_shown(count: int, most: int) -> int:
-    """Returns how many of `count` rows to show: `most`, or all if only one row would be hidden."""
+    """Returns how many of `count` rows to show: all if `most` would hide at most one row, else `most`."""
     return count if count <= most + 1 else most
 
 

@@ -196,7 +196,7 @@ def _caps(plan: RunPlan) -> Markup | None:
     reached = [cap for cap in plan.caps if cap.position is not None]
     if not reached:
         return None
-    words = {"stop": "the run stops", "renormalise": "other sources continue", "repeat": "it is repeated"}
+    words = {"stop": "the run stops", "renormalise": "other sources continue", "repeat": "the source is repeated"}
     rows: list[list[Cell]] = [
         [cap.source, cap.max_passes, cap.position, words[cap.follows or "stop"]] for cap in reached[:MOST_ROWS]
     ]
@@ -251,5 +251,5 @@ def _denied(lock: RunLock) -> Markup | None:
         names = [f"{lock.sources[source].name} {len(documents):,}" for source, documents in denial.documents]
         rows.append([denial.start, sum(len(documents) for _, documents in denial.documents), first_ones(names)])
     hidden = len(lock.denials) - len(rows)
-    note = "Samples have padding in their place." + (f" {hidden:,} more rows are not shown." if hidden else "")
+    note = "In samples, padding replaces these documents." + (f" {hidden:,} more rows are not shown." if hidden else "")
     return table(["from position", "documents", "sources"], rows, caption="Denied", note=note)

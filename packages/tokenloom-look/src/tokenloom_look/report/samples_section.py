@@ -20,7 +20,7 @@ _MOST_DOCUMENTS = 20_000_000  # larger data is not shuffled just to show some sa
 
 
 def samples_section(target: Target, options: ReportOptions) -> Section | None:
-    """Returns the first sample and random other samples, `num_samples_shown` in all; None without samples."""
+    """Returns the first sample and random other samples, at most `num_samples_shown`; None without samples."""
     num_documents = sum(source.num_documents for source in target.sources)
     if not options.num_samples_shown or not num_documents:
         return None
@@ -91,7 +91,7 @@ def _render(shown: Shown, heading: str, *, most: int = MOST_TOKENS) -> Markup:
     rest = [element("p", f"{left:,} more tokens are not shown.", class_="note")] if left > 0 else []
     facts = ", ".join(f"{name} {value}" for name, value in shown.facts)
     has_loss = any(token.loss is not None for token in shown.tokens)
-    shown_facts = [element("p", facts, class_="note")] if has_loss else []  # documents have theirs in the heading
+    shown_facts = [element("p", facts, class_="note")] if has_loss else []  # facts of documents are in their headings
     body = [*shown_facts, Markup(legend_html(begin)), Markup(shown_html(begin, tokens=False, level=4)), *rest]
     return element("article", element("h3", heading), *body)
 

@@ -34,7 +34,7 @@ class ReportOptions:
     """Options of a report.
 
     Attributes:
-        num_samples_shown: number of samples to show, and number of random documents to show.
+        num_samples_shown: number of samples to show; also the number of random documents to show.
         global_batch_size: samples per step, to show steps instead of positions; None if unknown.
         statistics: statistics file written by `JsonLinesWriter`, or None.
         contamination: file with the output of `tokenloom contamination --json`, or None.
@@ -89,7 +89,7 @@ class Chart:
         title: the heading.
         summary: a sentence that describes the chart, for readers who cannot see it.
         x_label, x_scale: name and scale of the x axis.
-        x: finite numbers[num_points] in ascending order, repeats allowed; for bars, the n + 1 edges.
+        x: finite numbers[num_points] in ascending order, repeats allowed; for n bars, their n + 1 edges.
         x_unit: unit of x values, such as "tokens".
         y_label, y_scale: name and scale of the y axis; on "log", values of 0 or less become gaps.
         y_format: format of values: "count", "share" of 1, "number", "tokens" or "seconds".
@@ -120,7 +120,7 @@ class Chart:
             assert len(np.asarray(series.values)) == size, f"{self.id}: {series.name} must have {size} values"
 
     def as_json(self, *, most: int = MOST_POINTS) -> dict[str, Any]:
-        """Returns the chart as JSON values with at most `most` points; gaps are None.
+        """Returns the chart as JSON values with at most `most` points (but all bars); gaps are None.
 
         Numbers are doubles, as in JavaScript: positions beyond 2^53 are rounded.
         """
@@ -164,7 +164,7 @@ class Chart:
         return picture(self)
 
     def thinned(self, *, most: int = MOST_POINTS) -> Chart:
-        """Returns the chart, thinned to `most` points unless it has bars; a note then says how many are drawn."""
+        """Returns the chart, thinned to `most` points unless it has bars; a note says how many points are drawn."""
         xs = np.asarray(self.x)
         if len(xs) <= most or self.kind == "bars":
             return self

@@ -27,7 +27,7 @@ from tokenloom_look.target import Target, TargetKind, open_target
 MakeSection = Callable[[Target, ReportOptions], Section | None]
 """Makes a section of a target; returns None if it would be empty."""
 
-# Errors of wrong or damaged data and of disks, which replace a section.
+# Errors due to wrong or damaged data or to disks; the message of such an error replaces the section.
 _FAILURES = (TokenloomError, OSError, ValueError, LookupError, ArithmeticError, MemoryError)
 
 

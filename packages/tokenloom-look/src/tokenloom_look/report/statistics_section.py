@@ -17,8 +17,8 @@ from tokenloom_look.html import element, facts, joined
 from tokenloom_look.report.section import Chart, ReportOptions, Section, Series, share
 from tokenloom_look.target import Target
 
-_MOST_POINTS = 4000  # longer files are thinned evenly
-_MOST_BYTES = 1 << 22  # how much of the end of a growing file is read
+_MOST_POINTS = 4000  # maximum lines to draw; longer files are thinned evenly
+_MOST_BYTES = 1 << 22  # bytes to read from the end of a growing file
 _MOST_SERIES = 12
 _MUCH_WAITING = 0.05
 _WAIT_KEYS = {"num_batches", "total_seconds"}
@@ -120,7 +120,7 @@ def _parsed(text: bytes) -> Line | None:
 
 
 def _columns(lines: Sequence[Line]) -> dict[str, dict[str, Float64s]]:
-    """Returns one number per line, by chart title and series name; NaN for a line without the number."""
+    """Returns, by chart title and series name, one number per line; NaN for a line without this number."""
     found: dict[str, dict[str, Float64s]] = {}
     for row, line in enumerate(lines):
         for title, name, value in _numbers(line):
@@ -157,7 +157,7 @@ def _is_wait(value: Any) -> bool:
 
 
 def _waits(lines: Sequence[Line]) -> tuple[Float64s, float]:
-    """Returns the share of time spent waiting for data since the previous line, per line and in all; NaN if unknown."""
+    """Returns the share of time spent waiting for data, per line (since the line before) and in all; NaN if unknown."""
     waits: list[Line] = [next((value for value in line.values() if _is_wait(value)), {}) for line in lines]
     waited = np.diff([_number(wait.get("total_seconds")) for wait in waits])
     seconds = np.diff([_number(line.get("unix_seconds")) for line in lines])

@@ -70,7 +70,7 @@ def _frequent(sample: TokenSample, target: Target) -> Markup:
 
 
 def _text(token: int, sample: TokenSample, target: Target) -> str | None:
-    """Returns the spelling of a token, with quotes to show spaces; None if it is unknown."""
+    """Returns the spelling of a token, with quotes to show spaces; None if the spelling is unknown."""
     if token in sample.special and sample.special[token][1]:
         return sample.special[token][1]
     if target.tokenizer is None:
@@ -168,7 +168,7 @@ def _read(data: IndexedDataset, places: NDArray[np.int64], stretch_tokens: int) 
     """Yields up to `stretch_tokens` tokens from each place on, past document ends, but not past the end of a file."""
     itemsize = data.dtype.itemsize
     starts, stops = np.array([0], np.int64), np.array([data.num_tokens * itemsize], np.int64)
-    if data.catalogue is not None:  # its pairs start at rounded offsets
+    if data.catalogue is not None:  # the pairs of a catalogue start at rounded offsets
         starts = np.array([section.start for section in data.catalogue.sections], dtype=np.int64)
         stops = starts + np.array([section.num_bytes for section in data.catalogue.sections], dtype=np.int64)
     before = np.cumsum(stops - starts) - (stops - starts)

@@ -6,7 +6,7 @@ const tokenloomChartNumbers = (() => {
   const UNITS = [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "k"], [1, ""]];
   const TIMES = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"], [1e-3, "ms"], [1e-6, "µs"]];
 
-  // The unit for a magnitude: hours from two hours on for seconds, otherwise such as 1.2 M.
+  // The unit for a magnitude: for seconds, such as hours from two hours on; for other numbers, such as M in 1.2 M.
   function unitOf(size, format) {
     if (format === "share") return [0.01, "%"];
     if (format === "seconds") return TIMES.find(([one]) => size >= (one >= 60 ? 2 * one : one)) || TIMES.at(-1);

@@ -138,7 +138,7 @@ export class DocumentsView {
     this.list.focus();
   }
 
-  /** Loads a page of a document: the one with token `first`, or with token `start`, which is marked. */
+  /** Loads the page of a document that contains token `first`, or token `start`, which is then marked. */
   async #load({ source, document, first, start, length }, signal) {
     const page = Math.floor(Number(first ?? start ?? 0) / PAGE_TOKENS) * PAGE_TOKENS;
     const answer = await ask("document", { source, document, first: page, count: PAGE_TOKENS }, signal);

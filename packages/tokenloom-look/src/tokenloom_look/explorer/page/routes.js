@@ -1,4 +1,4 @@
-// Addresses of views: `#/VIEW?name=value`. Each state of a view has one, so that back, forward and links work.
+// Addresses of views: `#/VIEW?name=value`. Each state of a view has an address, so that back, forward and links work.
 
 /** Parses an address; null if it is not the address of a view. */
 export function parseRoute(hash) {
