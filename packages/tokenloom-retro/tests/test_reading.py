@@ -49,7 +49,7 @@ def test_a_folder_is_read(tmp_path):
     assert (blocks[99], blocks[149]) == (f"{folder}/000-100.hdf5", f"{folder}/100-150.hdf5")
     assert blocks.block_path_map == {0: f"{folder}/000-100.hdf5", 100: f"{folder}/100-150.hdf5"}
     blocks.check(150)
-    with pytest.raises(StorageError, match="no block has item 200: none starts at 200"):
+    with pytest.raises(StorageError, match="no block has item 200: no block starts at item 200"):
         blocks[200]
 
 
@@ -59,7 +59,7 @@ def test_a_folder_is_read(tmp_path):
         (["000-100", "200-250"], "expected a block that starts at 100 (a block is missing), found `200-250.hdf5`"),
         (["000-150", "100-200"], "expected blocks of 100 items, found `000-150.hdf5`"),
         (["000-100", "050-200"], "expected a block that starts at 100 (blocks overlap), found `050-200.hdf5`"),
-        (["000-100", "100-150"], "expected blocks with 200 items in all, found 150"),
+        (["000-100", "100-150"], "expected blocks with 200 items in total, found 150 items"),
     ],
 )
 def test_missing_or_overlapping_blocks_are_errors(tmp_path, names, problem):
@@ -356,7 +356,7 @@ def test_neighbors_of_another_seed_are_errors(tmp_path):
 def test_fewer_neighbors_than_samples_are_errors(tmp_path):
     prepared = Prepared(tmp_path)
     more = {**prepared.samples, "train": (prepared.samples["train"][0], 11)}
-    with pytest.raises(StorageError, match="expected blocks with 22 items in all, found 24"):
+    with pytest.raises(StorageError, match="expected blocks with 22 items in total, found 24"):
         prepared.read(samples=more)
     train, _, _ = prepared.read(samples=more, retro_verify_neighbor_count=False)
     assert train[10]["neighbor_chunks"].shape == (2, 2, 2)

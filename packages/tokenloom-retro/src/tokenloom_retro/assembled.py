@@ -28,8 +28,8 @@ class RetroSettings:
         retro_project_dir: path of the project folder.
         retro_chunk_length: tokens per chunk.
         retro_block_size: chunks per neighbor file.
-        retro_neighbor_dirs: names of neighbor folders by "train", "valid" and "test"; None derives them from the
-            samples.
+        retro_neighbor_dirs: names of neighbor folders by split ("train", "valid", "test"); None derives the names from
+            the samples.
         retro_num_neighbors: neighbors per chunk.
         retro_num_retrieved_chunks: chunks per neighbor: the neighbor and the chunks that follow it.
         retro_verify_neighbor_count: whether to check at the start that all samples of training have neighbors. Without
@@ -56,7 +56,7 @@ def get_retro_datasets(
 
     Args:
         config: `RetroSettings`, or Megatron's `RetroConfig`.
-        gpt_datasets: mapping of "train", "valid" and "test" to (GPT dataset, number of training samples), or to None.
+        gpt_datasets: mapping of "train", "valid" and "test" to (GPT dataset, number of its samples to use), or to None.
         sample_length: tokens per sample.
         eod_token_id: the end-of-document id, also used for padding.
 
@@ -88,7 +88,7 @@ def _database(project: RetroProject, samples: list[Any], config: Any, eod_token_
     for settings in filter(None, map(settings_of, samples)):
         eod = optional_number(settings.tokenizer, "eod")
         if eod is not None and eod != eod_token_id:
-            raise ConfigError(f"`eod_token_id`: expected the tokenizer's {eod}, found {eod_token_id}")
+            raise ConfigError(f"`eod_token_id`: expected the tokenizer's id {eod}, found {eod_token_id}")
         is_allowed |= settings.allow_tokenizer_mismatch
         database.vocab_size = None if is_allowed else optional_number(settings.tokenizer, "vocab_size")
     try:

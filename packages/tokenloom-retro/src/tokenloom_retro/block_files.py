@@ -49,7 +49,7 @@ def planned_blocks(folder: str, num_items: int, block_size: int) -> list[Block]:
 
 
 class BlockPathMap:
-    """A map from items to block files of equal size; the last block may be smaller.
+    """A map from items to block files with equal numbers of items; the last block may have fewer.
 
     Example:
         >>> blocks = BlockPathMap(["query/000-100.hdf5", "query/100-150.hdf5"], 100)
@@ -76,7 +76,7 @@ class BlockPathMap:
             match = _NAME.fullmatch(os.path.splitext(os.path.basename(path))[0])
             if match is None:
                 message = f"`{path}`: the name must be START-STOP"
-                raise StorageError(message, hint="move other files to another folder")
+                raise StorageError(message, hint="move files that are not blocks to another folder")
             start, stop = int(match[1]), int(match[2])
             self.block_path_map[start] = path
             self._stops[start] = stop
@@ -105,8 +105,8 @@ class BlockPathMap:
         """Returns the path of the block file that contains an item; raises StorageError if no block does."""
         start = idx // self.block_size * self.block_size
         if start not in self.block_path_map:
-            message = f"`{self.name}`: no block has item {idx}: none starts at {start}"
-            raise StorageError(message, hint="finish the build, or use its block size")
+            message = f"`{self.name}`: no block has item {idx}: no block starts at item {start}"
+            raise StorageError(message, hint="finish the build, or use the block size of the build")
         return self.block_path_map[start]
 
     def blocks(self) -> Iterator[Block]:
@@ -127,7 +127,7 @@ class BlockPathMap:
                 raise _mismatch(self.name, f"blocks of {self.block_size} items", block.path)
             stop = block.stop
         if num_items is not None and stop != num_items:
-            message = f"`{self.name}`: expected blocks with {num_items} items in all, found {stop}"
+            message = f"`{self.name}`: expected blocks with {num_items} items in total, found {stop} items"
             raise StorageError(message, hint="finish the build, or check that the data has not changed")
 
 

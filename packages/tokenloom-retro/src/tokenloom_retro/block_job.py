@@ -45,7 +45,7 @@ from tokenloom_retro.output import NewOutput, Output, OutputManifest, crc32_of
 Arrays = Mapping[str, NDArray[Any]]
 
 MakeBlock = Callable[[int, int, Callable[[int], None]], Arrays]
-"""Returns the arrays of rows [start, stop), equal in each call; its third argument is called with rows newly done."""
+"""Returns the arrays of rows [start, stop), equal in each call; the third argument gets the number of new rows."""
 
 _VERSION = 1
 _THREADS_PER_PROCESS = 16  # each process loads the whole index
@@ -59,7 +59,7 @@ class BlockTask(ABC):
         output: the output and its identity.
         num_rows: total number of rows.
         block_size: rows per block; the last block may be smaller.
-        unit: what a row is, in the plural, such as "chunks".
+        unit: name of the rows, in the plural, such as "chunks".
     """
 
     output: Output
@@ -107,7 +107,7 @@ def make_output(
     restart: bool = False,
     overwrite: bool = False,
 ) -> OutputManifest:
-    """Makes the missing blocks of an output and returns its manifest; several processes can share this work.
+    """Makes the missing blocks of an output; returns the manifest of the output. Several processes can share this work.
 
     See `build_retro` for the arguments.
 
@@ -160,7 +160,7 @@ def make_output(
 def differing_blocks(
     task: BlockTask, recorded: Sequence[int], *, fraction: float, seed: int = 0
 ) -> list[tuple[int, int]]:
-    """Recomputes a random fraction of the blocks, at least one; returns (start, stop) of each block that differs.
+    """Recomputes a random fraction of the blocks, at least one block; returns (start, stop) of each that differs.
 
     `recorded` has the checksum of each block's arrays, in order; see `OutputManifest.blocks`.
 
@@ -185,7 +185,7 @@ def differing_blocks(
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """A block of rows of a task; the key is a hash of the rows and the task's identity."""
+    """A block of rows of a task; `key` is a hash of the range of rows and of the task's identity."""
 
     number: int
     start: int
@@ -217,7 +217,7 @@ class _BlockJob(ShardedJob):
             return from_versioned(BlockReport, parse_json(data), _VERSION)
         except UnusableJsonError as error:
             message = f"`{path}` is not the report of a block: {str(error).removeprefix(': ')}"
-            raise StorageError(message, hint="remove it to make the block again") from error
+            raise StorageError(message, hint="remove this file to make the block again") from error
 
     @contextmanager
     def worker(self, num_workers: int) -> Iterator[RunShard]:

@@ -53,7 +53,7 @@ def build_retro(
         tasks: the tasks to run; the tasks that they need are also run.
         num_processes: number of processes on this machine; None for one per 16 processors.
         num_workers: threads per process; None divides the processors among the processes.
-        runner: runs the blocks; None for this machine.
+        runner: runs the blocks; None to run them on this machine.
         restart: discard blocks of unfinished tasks.
         overwrite: replace outputs that were made with other settings or data.
 
@@ -168,8 +168,8 @@ def retro_samples(
         if not size:
             continue
         members = samples.datasets if isinstance(samples, BlendedDataset) else [samples]
-        if samples is None or [member.dataset_path for member in members] != prefixes:  # the order numbers datasets
-            message = f"split {settings.split!r}: a dataset has no documents in {split} for {size} samples"
+        if samples is None or [member.dataset_path for member in members] != prefixes:  # order gives dataset numbers
+            message = f"split {settings.split!r}: a dataset has no documents in {split}, which needs {size} samples"
             raise ConfigError(message, hint="drop the dataset, or change the split")
         found[split] = (samples, size)
     return found

@@ -35,7 +35,7 @@ class DBDataset:
     dataset. Thread-safe, fork-safe and picklable: unpickling maps the file again.
 
     Args:
-        db_path: path of the HDF5 file, for messages.
+        db_path: path of the HDF5 file, for error messages.
         indexed_datasets: the pairs that the chunks are read from, by dataset index.
         chunks: array or h5py dataset uint32[num_chunks, 5]: dataset, document, first token, end token (exclusive),
             number of embedder tokens.
@@ -80,7 +80,7 @@ class DBDataset:
 
     @classmethod
     def open(cls, path: str, indexed_datasets: Sequence[Any], *, chunk_length: int, eod_token_id: int) -> Self:
-        """Maps the chunks of a file; see the class for arguments and errors."""
+        """Memory-maps the chunks of a file; see the class for arguments and errors."""
         database = cls(path, indexed_datasets, open_array(path, CHUNKS, shape=_SHAPE), chunk_length, eod_token_id)
         database._file = path
         return database
@@ -92,7 +92,7 @@ class DBDataset:
         return f"DBDataset({self.db_path!r}, chunks={len(self)}, chunk_length={self.max_chunk_length})"
 
     def __getitem__(self, chunk_id: int) -> dict[str, Any]:
-        """Returns a chunk: `doc_id`, its document index in its dataset, and `text`, int64[chunk_length]."""
+        """Returns a chunk: `doc_id`, index of its document in the dataset, and `text`, int64[chunk_length]."""
         number = operator.index(chunk_id)
         if not -len(self) <= number < len(self):
             raise self._no_chunk(number)
@@ -103,7 +103,7 @@ class DBDataset:
         """Returns the tokens of chunks, padded with the end-of-document token: int64[..., chunk_length].
 
         Args:
-            chunk_ids: integers[...], chunk indices in any order; -1 for only padding.
+            chunk_ids: integers[...], chunk indices in any order; -1 gives only padding.
 
         Raises:
             IndexError: an index is out of range.

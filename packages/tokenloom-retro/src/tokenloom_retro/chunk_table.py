@@ -1,8 +1,8 @@
-"""Cuts documents into chunks, given their lengths; splits, counts and merges tables of chunks.
+"""Cuts documents into chunks, given the documents' lengths; splits, counts and merges tables of chunks.
 
-The end-of-document token of a document is dropped; the other tokens are cut into chunks of `chunk_length` tokens, and a
-shorter last chunk. A chunk that has no tokens for the embedder is invalid: invalid chunks are stored in another table
-and never retrieved. One core makes 40 million chunks/s for documents of one or two chunks, 150 million for longer ones.
+The end-of-document token of a document is dropped; the other tokens are cut into chunks of `chunk_length` tokens; the
+last chunk may be shorter. A chunk that has no tokens for the embedder is invalid: invalid chunks are stored in another
+table and never retrieved. One core makes 40 million chunks/s from documents of one or two chunks, else 150 million.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class ChunkBlock:
 
 
 def documents_in(dataset: IndexedDataset, start: int, stop: int, *, eod: int) -> tuple[Int64s, Bools]:
-    """Returns the lengths of documents [start, stop), int64, and whether each ends with `eod`, bool.
+    """Returns, for documents [start, stop), their lengths, int64, and whether they end with `eod`, bool.
 
-    A document's index is that of its sequence, as in samples and in Megatron; without a sequence it has no index.
+    A document's index is that of its sequence, as in samples and in Megatron; without sequence, a document has none.
 
     Raises:
         ConfigError: a document has several sequences.
@@ -70,7 +70,7 @@ def documents_in(dataset: IndexedDataset, start: int, stop: int, *, eod: int) ->
 
 
 def chunk_spans(lengths: Int64s, ends_with_eod: Bools, chunk_length: int, *, first_document: int = 0) -> UInt32s:
-    """Returns the chunks of consecutive documents: uint32[num_chunks, 3], document, first and end token (exclusive).
+    """Returns the chunks of consecutive documents: uint32[num_chunks, 3], document, first token, end (exclusive).
 
     Example:
         >>> chunk_spans(np.array([5, 1, 4]), np.array([True, True, False]), 2).tolist()
@@ -88,7 +88,7 @@ def chunk_spans(lengths: Int64s, ends_with_eod: Bools, chunk_length: int, *, fir
     size = checked_integer("chunk_length", chunk_length, at_least=1)
     kept = lengths - ends_with_eod
     if len(kept) and max(first_document + len(kept), int(kept.max())) > _BELOW - size:
-        raise ConfigError(f"more than {_BELOW} documents, or tokens in a document", hint="split the dataset")
+        raise ConfigError(f"more than {_BELOW} documents, or more tokens in one document", hint="split the dataset")
     num_chunks = -(-kept // size)
     ends = np.cumsum(num_chunks)
     spans = np.empty((int(ends[-1]) if len(ends) else 0, 3), dtype=np.uint32)
@@ -103,7 +103,7 @@ def chunk_spans(lengths: Int64s, ends_with_eod: Bools, chunk_length: int, *, fir
 
 
 def chunk_block(spans: UInt32s, num_tokens: Int64s, documents: range) -> ChunkBlock:
-    """Returns the tables of a block; `spans` is from `chunk_spans`, `num_tokens` has each chunk's embedder tokens."""
+    """Returns the tables of a block, given `spans` of `chunk_spans` and the number of embedder tokens of each chunk."""
     rows = np.empty((len(spans), _COLUMNS), dtype=np.uint32)
     rows[:, :3] = spans
     rows[:, 3] = num_tokens
@@ -145,7 +145,7 @@ def num_train_chunks(chunks_valid: UInt32s, num_documents: int) -> int:
 
 
 def num_sampled_chunks(num_vectors: int, ratios: Sequence[float]) -> list[int]:
-    """Returns how many of `num_vectors` training chunks each dataset gives, by weight, rounded down as in Megatron.
+    """Returns how many of `num_vectors` chunks to take from each dataset, by its weight, rounded down as in Megatron.
 
     Example:
         >>> num_sampled_chunks(1000, [2.0, 1.0])

@@ -108,7 +108,7 @@ def build_database(
     overwrite: bool = False,
     **options: Any,
 ) -> OutputManifest:
-    """Builds the missing parts of a project's chunk database; returns its manifest.
+    """Builds the missing parts of a project's chunk database; returns the manifest of the database.
 
     See `make_output` for `overwrite`, `options` and further errors.
 
@@ -177,7 +177,7 @@ def _count_chunks(project: RetroProject, settings: RetroBuildSettings) -> list[_
             n_chunks_sampled=sampled[number],
         )
         if info.n_chunks_sampled > info.n_chunks_train:
-            found = f"{info.n_chunks_train} chunks, but training the index needs {info.n_chunks_sampled}"
+            found = f"{info.n_chunks_train} chunks, but training the index needs {info.n_chunks_sampled} chunks"
             message = f"`{prefix}`: the train split has {found}"
             raise ConfigError(message, hint="lower `num_index_chunks` or the weight of the dataset, or add data")
         sets.append(_DataSet(number, info, blocks))

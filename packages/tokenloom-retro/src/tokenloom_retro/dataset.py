@@ -29,7 +29,7 @@ class RetroDataset:
     - neighbor_chunks: int64[num_chunks, num_neighbors, num_retrieved_chunks], indices in the database.
     - neighbor_tokens: int64[num_chunks, num_neighbors, num_retrieved_chunks * chunk_length].
 
-    For a missing neighbor, or a chunk after the end of a document, the index is -1 and all tokens are end-of-document.
+    For a missing neighbor, or a chunk after a document's end, the index is -1 and each token is the end-of-document id.
     `dataset.batch(positions)` reads many samples with one gather per dataset. Thread-safe, fork-safe and picklable.
 
     Args:
@@ -66,7 +66,7 @@ class RetroDataset:
         self.block_size: int = checked_integer("block_size", block_size, at_least=1)
         if self.block_size != neighbor_path_map.block_size:
             message = f"expected {block_size} chunks per neighbor file, found {neighbor_path_map.block_size}"
-            raise ConfigError(message, hint="use the same `block_size` in both arguments")
+            raise ConfigError(message, hint="use the same block size in `block_size` and `neighbor_path_map`")
         self.db_dataset = db_dataset
         self.chunk_dataset = chunk_dataset
         self.neighbor_path_map = neighbor_path_map
@@ -108,7 +108,7 @@ class RetroDataset:
         """
         rows, fillers = positions_and_fillers(positions)
         if fillers:
-            raise ConfigError("positions must not be None: samples have no loss mask, so no sample is without loss")
+            raise ConfigError("positions must not be None: samples have no loss mask, so they cannot be without loss")
         queried = np.array([self._position(row) for row in rows.tolist()], dtype=np.int64)
         return {**batch_of(self.sample_dataset, queried), **self._retrieved(queried)}
 

@@ -32,8 +32,8 @@ _BATCH = 1024  # texts per call of the tokenizer
 class Embedder(Protocol):
     """An object that turns texts into vectors.
 
-    It must be deterministic: equal lists of texts give equal bits on one machine, or else `verify_retro` reports
-    differences. It must be picklable if processes share the work.
+    An embedder must be deterministic: equal lists of texts give equal bits on one machine, or else `verify_retro`
+    reports differences. It must be picklable if processes share the work.
     """
 
     @property
@@ -56,7 +56,7 @@ EmbedFunction = Callable[[Sequence[str]], Float32s]
 
 
 class FunctionEmbedder:
-    """An embedder that calls a function of texts; words count as tokens.
+    """An embedder that calls a function with lists of texts; words count as tokens.
 
     The constructor calls the function once to get the dimension. `name` defaults to the function's qualified name.
 
@@ -112,7 +112,7 @@ def as_embedder(source: Embedder | EmbedFunction | str, *, name: str | None = No
 
 
 class WordLlama:
-    """An embedder that uses the model of the package `wordllama`, offline. Vectors have norm 1, or 0 without tokens.
+    """An embedder that uses the model of the package `wordllama`, offline. Vectors have norm 1, or 0 for no tokens.
 
     Weights and tokenizer are read from the installed wheel. The package is not imported, since version 0.4 downloads
     its tokenizer and configures logging for the whole program.
@@ -172,15 +172,15 @@ class WordLlama:
 
 
 class BertEmbedder:
-    """An embedder that uses an encoder of Hugging Face: a vector is the mean over a text's tokens that are not special.
+    """An embedder that uses an encoder of Hugging Face: a vector is the mean over a text's tokens except special ones.
 
     The texts of a batch are padded to the longest, and torch's rounding depends on shapes. So equal lists of texts give
-    equal bits on one machine and number of threads, but in another list a text's last bits may differ. The model runs
-    on torch's default device.
+    equal bits with one machine and number of threads, but the last bits of a text's vector may differ in another list.
+    The model runs on torch's default device.
 
     Args:
         path: folder of model and tokenizer, or a Hugging Face name, which `transformers` may download.
-        max_length: maximum number of tokens per text, with special tokens.
+        max_length: maximum number of tokens per text, including special tokens.
         batch_size: texts per call of the model.
 
     Raises:
@@ -225,7 +225,7 @@ class BertEmbedder:
         return vectors
 
     def count_tokens(self, texts: Sequence[str], /) -> Int64s:
-        """Returns the number of tokens of each text without special tokens, int64[num_texts]."""
+        """Returns the number of tokens of each text, int64[num_texts]; special tokens do not count."""
         counts = np.zeros(len(texts), dtype=np.int64)
         if len(texts):
             counts[:] = [len(ids) for ids in self._tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
@@ -280,7 +280,7 @@ class ChunkMaker:
         if found.dtype != np.float32 or found.shape != (len(texts), width):
             shapes = f"must return float32[{len(texts)}, {width}], got {found.dtype}{list(found.shape)}"
             raise ConfigError(f"embedder `{self.embedder.name}`: `embed` {shapes}")
-        if not np.isfinite(found).all():  # a NaN would make all distances of its list NaN
+        if not np.isfinite(found).all():  # a NaN would make all distances in its IVF list NaN
             row = int(np.argmin(np.isfinite(found).all(axis=1)))
             raise ConfigError(f"embedder `{self.embedder.name}`: vector {row} is not finite")
         return np.ascontiguousarray(found)

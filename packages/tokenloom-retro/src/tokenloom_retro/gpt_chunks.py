@@ -67,7 +67,7 @@ class GPTChunkDataset:
         return {"doc_ids": sample["document_ids"], "text": sample["text"][start : start + self.chunk_length]}
 
     def queried(self, chunk_ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns the tokens of chunks, and all documents of the samples that contain them; reads each sample once.
+        """Returns the tokens of chunks, and all documents of the samples with these chunks; reads each sample once.
 
         Args:
             chunk_ids: int64[num_chunks], chunk indices.

@@ -1,4 +1,4 @@
-"""Reads arrays of HDF5 files, memory-mapped if they are contiguous, and writes such files atomically.
+"""Reads arrays of HDF5 files, memory-mapped if the arrays are contiguous, and writes HDF5 files atomically.
 
 h5py writes contiguous arrays by default. Reading a mapped row needs no call of h5py, and processes share the page
 cache.
@@ -29,14 +29,14 @@ _DAMAGED = "the file is truncated, damaged, still being written, or from another
 
 
 def open_array(path: str, name: str, *, shape: Sequence[int | None], kind: Kind = "integers") -> NDArray[Any]:
-    """Opens an array of a file: a read-only view of the mapped file, or a copy if the array is chunked.
+    """Opens an array of a file: a read-only view of the mapped file, or a copy if HDF5 stored the array in chunks.
 
     No descriptor stays open. Thread-safe and fork-safe. A `kernels.Watch` of the array detects changes of the file.
 
     Args:
         path: path of the file.
         name: name of the array.
-        shape: size of each axis; None for any.
+        shape: size of each axis; None for any size.
         kind: kind of the values, "integers" or "floats".
 
     Raises:
@@ -90,7 +90,7 @@ def hdf5_in(pending: PendingFile) -> Iterator[Any]:
 
 
 def write_arrays(path: str, arrays: Mapping[str, NDArray[Any]], *, durable: bool = True) -> None:
-    """Writes arrays by name to a file, contiguously, and replaces the file; `durable`: whether to call fsync."""
+    """Writes arrays by name to a file, contiguously; replaces an existing file. `durable`: whether to call fsync."""
     with PendingFile(path, durable=durable) as pending, hdf5_in(pending) as file:
         for name, array in arrays.items():
             file.create_dataset(name, data=array)

@@ -1,4 +1,4 @@
-"""Builds the vector index: trains it on the vectors of some chunks, then adds the vectors of all train chunks."""
+"""Builds the vector index: trains it on vectors of some chunks, then adds the vectors of all train-split chunks."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def embedding_task(
     database: OutputManifest,
     trained: OutputManifest | None = None,
 ) -> EmbeddingTask:
-    """Returns the task of filling the index that has the manifest `trained`; if None, of training the index."""
+    """Returns the task of filling the index with the manifest `trained`; if `trained` is None, of training an index."""
     kind: DatabaseKind = "sampled" if trained is None else "train"
     identity: dict[str, Any] = {
         **chunks.identity(),

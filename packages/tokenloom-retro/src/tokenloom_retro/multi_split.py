@@ -63,7 +63,7 @@ class MultiSplitGPTDataset(GPTDataset):
     """Samples of `sequence_length` tokens plus the last label, from one split. The arguments are those of `GPTDataset`.
 
     `dataset[k]` returns NumPy arrays as in Megatron: text int64[sequence_length + 1], or one token less without
-    `add_extra_token_to_sequence`, padded with the pad id (-1 if none); with `return_document_ids` also document_ids
+    `add_extra_token_to_sequence`, padded with the pad id, or -1; with `return_document_ids` also document_ids
     int64[num_documents], including empty documents. `dataset.batch(positions)` reads many samples with one kernel call.
 
     Attributes:
@@ -128,7 +128,7 @@ class MultiSplitGPTDataset(GPTDataset):
         return rows, fillers
 
     def _texts(self, rows: Int64s) -> Int64s:
-        """Returns the token ids of samples by row: int64[num_samples, sequence_length + 1]."""
+        """Returns the token ids of the samples `rows`, int64[num_samples, sequence_length + 1]."""
         try:
             tokens, lengths, row_offsets, _ = self._runs(rows)
         except IndexError as error:

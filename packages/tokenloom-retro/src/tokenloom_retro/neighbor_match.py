@@ -1,8 +1,8 @@
 """Checks that a neighbor folder belongs to the training samples.
 
-The name of a folder is the split and a hash of its samples, such as `train_` and an MD5. The check computes this hash
-again; in a moved project, for the path recorded in `config.json`, as the hash depends on paths. If it differs from the
-name, as for projects of Megatron, the settings recorded in `config.json` are compared instead.
+The name of a folder is the split and a hash of the samples, such as `train_` and an MD5. The check computes this hash
+again; in a moved project, for the path recorded in `config.json`, as the hash depends on paths. If the result differs
+from the name, as for projects of Megatron, the settings recorded in `config.json` are compared instead.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def check_neighbor_folder(
     message = f"`{folder}` does not have the neighbors of these {key} samples: {problem}"
     settings = settings_of(dataset)
     if settings is None or not settings.allow_data_mismatch:
-        hint = "build their neighbors, or turn this error into a warning with `allow_data_mismatch=True`"
+        hint = "build neighbors of these samples, or turn this error into a warning with `allow_data_mismatch=True`"
         raise ConfigError(message, hint=hint)
     warnings.warn(message, DataMismatchWarning, stacklevel=4)
 

@@ -26,7 +26,7 @@ class NeighborTable:
     Thread-safe, fork-safe and picklable; unpickling maps the files again.
 
     Args:
-        blocks: the block files; Megatron's class of the same name is accepted too.
+        blocks: the block files; Megatron's `BlockPathMap` is accepted too.
         num_neighbors: neighbors per chunk; files may have more.
         num_database_chunks: number of chunks in the database.
 
@@ -93,6 +93,6 @@ class NeighborTable:
             array = open_array(block.path, NAME, shape=(len(block), None))
             if array.shape[1] < self.num_neighbors:
                 message = f"`{block.path}`: expected {self.num_neighbors} neighbors per chunk, found {array.shape[1]}"
-                raise DatasetFormatError(message, hint="use fewer neighbors, or rebuild with more")
+                raise DatasetFormatError(message, hint="use fewer neighbors, or build more neighbors per chunk")
             opened = self._opened[number] = array, Watch([array])
         return opened

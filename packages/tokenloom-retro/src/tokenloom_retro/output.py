@@ -114,7 +114,7 @@ class Output:
         """
         found = self.finished()
         if found is None and not overwrite and (existing := self.existing_paths()):
-            found = self.finished()  # another process may have just made it
+            found = self.finished()  # another process may have just made the output
             if found is None:
                 raise self._exists_error(existing[0])
         return found
@@ -147,8 +147,8 @@ class Output:
     def _exists_error(self, path: str) -> OutputExistsError:
         found = self._same()
         if found is not None and (broken := self._broken_file(found)) is not None:
-            message = f"`{broken}`, a file of the finished {self.task}, is missing or has another size"
-            return OutputExistsError(message, hint="restore it, or rebuild the output with `overwrite=True`")
+            message = f"`{broken}`, a file of the finished output ({self.task}), is missing or has another size"
+            return OutputExistsError(message, hint="restore the file, or rebuild the output with `overwrite=True`")
         message = f"`{path}` exists, and was made with other settings or data, or by another program"
         return OutputExistsError(message, hint="use another project folder, or replace it with `overwrite=True`")
 
@@ -231,7 +231,7 @@ class NewOutput:
 
 
 def _locked(key: str) -> OutputLock:
-    """Waits for the lock of an output and returns it."""
+    """Waits for the lock of an output; returns the lock."""
     with waiting_for(f"another process that writes `{key}`"):
         while True:
             try:

@@ -34,7 +34,7 @@ from tokenloom_retro.output import MANIFEST
 T = TypeVar("T")
 
 DatabaseKind = Literal["sampled", "train", "valid"]
-"""A merged table: chunks to train the index ("sampled"), of train documents ("train"), of later documents ("valid")."""
+"""A merged table of chunks: "sampled" to train the index on, "train" of train documents, "valid" of later documents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +147,7 @@ class RetroProject:
 
     @property
     def recorded_folder(self) -> str:
-        """Returns the project folder at the time of the build; the names of neighbor folders depend on it."""
+        """Returns the project folder at the time of the build; the names of neighbor folders depend on its path."""
         ours = self.config.get(OURS)
         found = ours.get("folder") if isinstance(ours, dict) else None
         return found if isinstance(found, str) else self.folder
@@ -203,7 +203,7 @@ def linked_data(project: RetroProject, entries: Sequence[str]) -> tuple[tuple[fl
 
     Args:
         project: the project folder, which is created if necessary.
-        entries: a weight before each prefix, glob or folder, or a single prefix; see `parse_blend`.
+        entries: a weight before each prefix (or glob, or folder); or only one prefix. See `parse_blend`.
 
     Raises:
         ConfigError: weights are missing, two pairs have the same name, or a pair is not local.

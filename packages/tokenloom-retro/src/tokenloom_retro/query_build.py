@@ -87,7 +87,7 @@ def neighbor_task(
     samples: GPTChunkDataset,
     num_samples: int,
 ) -> NeighborTask:
-    """Returns the task for neighbors of the first `num_samples` samples; `index` is the filled index's manifest."""
+    """Returns the task to find neighbors of the first `num_samples` samples; `index`: the filled index's manifest."""
     description_hash = recorded_hash(project, samples.sample_dataset)
     num_rows = num_samples * samples.n_chunks_per_sample
     identity = {
@@ -140,14 +140,14 @@ def without_own_documents(
         chunk_documents: integers[num_chunks, 2], dataset and document of each row of the table.
         groups: int64[num_queries], the sample of each query; the documents of this sample are the query's own.
         own_documents: int64[num_pairs, 3], sample, dataset and document; in any order, with repeats.
-        num_saved: neighbors per query in the result, int64[num_queries, num_saved]; -1 after the last.
+        num_saved: neighbors per query in the result, int64[num_queries, num_saved], with -1 after the last neighbor.
     """
     saved = np.full((len(neighbors), num_saved), -1, dtype=np.int64)
     is_kept = neighbors >= 0
     for group in np.unique(groups) if len(chunk_documents) else ():
         rows = np.flatnonzero(groups == group)
         own = _keys(own_documents[own_documents[:, 0] == group, 1:])
-        is_kept[rows] &= ~np.isin(_keys(chunk_documents[neighbors[rows]]), own)  # -1 is already dropped
+        is_kept[rows] &= ~np.isin(_keys(chunk_documents[neighbors[rows]]), own)  # entries of -1 are already dropped
     places = np.cumsum(is_kept, axis=1) - 1
     found = np.nonzero(is_kept & (places < num_saved))
     saved[found[0], places[found]] = neighbors[found]

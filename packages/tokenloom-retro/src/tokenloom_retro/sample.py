@@ -38,11 +38,11 @@ def retro_sample(
     num_neighbors: int = 2,
     num_retrieved: int = 1,
 ) -> dict[str, Any]:
-    """Decodes a sample of a project with its neighbors, as values for JSON.
+    """Decodes a sample of a project, and the neighbors of its chunks, to values for JSON.
 
     Args:
         project: path of the project folder.
-        sample: index of the sample, which may be negative.
+        sample: index of the sample; a negative index counts from the end.
         split: "train", "valid" or "test".
         tokenizer: tokenizer of the data, its path or name; None for the recorded one.
         num_neighbors: maximum number of neighbors per chunk.
@@ -67,7 +67,7 @@ def retro_sample(
     recorded = recorded_settings(folder)
     if split not in recorded.neighbor_dirs:
         splits = ", ".join(recorded.neighbor_dirs) or "no split"
-        message = f"`{folder.folder}` has no neighbors of {split}, only of {splits}"
+        message = f"`{folder.folder}` has no neighbors of {split}; it has neighbors of {splits}"
         raise ConfigError(message, hint="build them with the task `query-neighbors`")
     decoder = tokenizer_of_project(folder, recorded, tokenizer)
     build = recorded.build
@@ -148,7 +148,7 @@ def _text(ids: Sequence[int], tokenizer: Any) -> str:
 
 
 def retro_lines(sample: dict[str, Any], look: Look) -> Iterator[str]:
-    """Yields a sample as lines: each chunk followed by its neighbors, indented; control characters are escaped."""
+    """Yields a sample as lines: each chunk, then its neighbors, indented. Control characters are escaped."""
     yield from _lines(
         f"sample {sample['sample']:,} of {sample['num_samples']:,} ({sample['split']})", look, style=_HEADING
     )

@@ -35,13 +35,13 @@ class RetroIndexSettings:
         sequence_length: tokens per sample; a multiple of `chunk_length`.
         index: argument of `faiss.index_factory`, such as "Flat" or "IVF4096,Flat".
         num_index_chunks: number of chunks to train the index on.
-        split: percentages of documents for train, valid and test, such as "98,2,0"; neighbors are from train.
+        split: percentages of documents for train, valid and test, such as "98,2,0"; neighbors come from train.
         seed: seed for shuffling the samples.
         chunk_length: tokens per chunk.
         num_neighbors: number of neighbors stored per chunk.
-        num_searched: number of neighbors to search for, including those in the sample's own documents.
-        nprobe: number of IVF lists to search (default: the index's own).
-        ef_search: number of HNSW candidates (default: the index's own).
+        num_searched: number of neighbors to search for, before those in the sample's own documents are dropped.
+        nprobe: number of IVF lists to search (default: the number stored in the index).
+        ef_search: number of HNSW candidates (default: the number stored in the index).
         block_size: chunks per block.
         document_block_size: documents per block.
     """
@@ -66,7 +66,7 @@ class RetroBuildSettings(RetroIndexSettings):
 
     Attributes:
         data: (weight, prefix) of each dataset, prefix relative to `PROJECT/data`. The weight can be None if there is
-            only one dataset: samples then come from the dataset itself, not from a blend of one.
+            only one dataset: samples then come from the dataset itself, not from a blend of one dataset.
         sizes: number of train, valid and test samples that get neighbors; None or 0 for none.
         cache: folder of the index cache of the samples; None for `PROJECT/cache`.
         of_samples: other arguments of `MultiSplitGPTDatasetConfig`; they are not recorded.
@@ -144,7 +144,7 @@ def record_settings(
 ) -> None:
     """Writes settings to the project's `config.json`; the embedder is only recorded if it is a name.
 
-    For a split that is not in `neighbor_dirs`, keeps the recorded neighbor folder, unless other settings changed.
+    For a split that is not in `neighbor_dirs`, keeps the recorded neighbor folder if all other settings are unchanged.
     """
     made_by = identity_of(tokenizer, eod=_eod_of(tokenizer))
     config: dict[str, Any] = {
@@ -196,7 +196,7 @@ def recorded_settings(project: RetroProject) -> RecordedSettings:
 
 
 def tokenizer_of_project(project: RetroProject, recorded: RecordedSettings, named: Any = None) -> Any:
-    """Returns the tokenizer `named`, or the recorded tokenizer if `named` is None.
+    """Returns the tokenizer that `named` is or names; if `named` is None, the recorded tokenizer.
 
     Raises:
         TokenizerError: no tokenizer is recorded, or the recorded one is missing or changed.

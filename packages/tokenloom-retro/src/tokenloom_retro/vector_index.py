@@ -1,4 +1,4 @@
-"""A vector index of `faiss` on the CPU: trains it on a sample, adds the codes of blocks, and searches it.
+"""Trains, fills and searches a vector index of `faiss` on the CPU.
 
 Bit-for-bit reproducibility, measured with faiss 1.15 on AVX-512 (the last bits may differ on other processors or
 versions):
@@ -11,7 +11,7 @@ are split into pieces of 1,024 vectors, each encoded on one thread: the codes do
 - HNSW graphs are built on one thread in the same pieces.
 - Searches use the same pieces; otherwise the last bits of distances would differ, and near ties would swap.
 
-`faiss` raises `RuntimeError` for all errors, with the C++ function that failed.
+`faiss` raises `RuntimeError` for all errors; the message names the C++ function that failed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _WITH_CODES = (
     *("IndexFlat", "IndexFlatL2", "IndexPQ", "IndexScalarQuantizer", "IndexLSH", "IndexResidualQuantizer"),
     *("IndexIVFFlat", "IndexIVFPQ", "IndexIVFScalarQuantizer", "IndexIVFRaBitQ", "IndexIVFResidualQuantizer"),
 )
-"""Index types that accept codes of other processes, all tested; with codes, IndexIVFPQFastScan corrupts the heap."""
+"""Index types that can add codes made elsewhere, all tested; adding codes to IndexIVFPQFastScan corrupts the heap."""
 
 _PIECE = 1024  # vectors encoded, added or searched together; fixed for reproducible results
 
@@ -88,7 +88,7 @@ class VectorIndex:
         Args:
             string: argument of `faiss.index_factory`, such as "IVF4096,Flat" or "OPQ32_256,IVF65536_HNSW32,PQ32".
             sample: float32[num_vectors, dimension]; at least 40 vectors per list and per code are recommended.
-            num_threads: threads of `faiss`; the bits of rotations depend on it.
+            num_threads: threads of `faiss`; the bits of rotations depend on this number.
 
         Raises:
             ConfigError: the string is invalid, or the sample is too small.
@@ -108,7 +108,7 @@ class VectorIndex:
     def open(
         cls, path: str | os.PathLike[str], *, string: str, dimension: int, num_vectors: int | None = None
     ) -> VectorIndex:
-        """Opens an index file of `faiss`; `string` must be given, since the file does not contain it.
+        """Opens an index file of `faiss`; `string` must be given, since the file does not contain the string.
 
         Raises:
             StorageError: the file is missing or damaged, or has another dimension or number of vectors.
@@ -201,7 +201,7 @@ class VectorIndex:
                 raise ConfigError(message, hint="drop the setting, or use an index with IVF or HNSW") from error
 
     def search(self, embeddings: Float32s, k: int, *, num_threads: int = 1) -> Neighbors:
-        """Returns the k nearest vectors per row of float32[num_queries, dimension], equal for any `num_threads`."""
+        """Returns the k nearest vectors of each query, float32[num_queries, dimension], for any `num_threads`."""
         k = checked_integer("k", k, at_least=1)
         ids = np.empty((len(embeddings), k), dtype=np.int64)
         distances = np.empty((len(embeddings), k), dtype=np.float32)
@@ -284,7 +284,7 @@ def by_pieces(work: Callable[[slice], None], count: int, num_threads: int) -> No
     """Divides `count` vectors into slices; calls `work` with each slice, in threads without inner parallelism."""
 
     def alone(piece: slice) -> None:
-        with _threads(1):  # OpenMP counts threads per calling thread
+        with _threads(1):  # OpenMP stores the number of threads per calling thread
             work(piece)
 
     with ThreadPoolExecutor(checked_integer("num_threads", num_threads, at_least=1)) as pool:

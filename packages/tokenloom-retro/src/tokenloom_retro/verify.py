@@ -52,7 +52,7 @@ def verify_retro(
 ) -> list[str]:
     """Verifies a project; returns one sentence per problem. Nothing is written.
 
-    First runs `damaged_files`. If no file is damaged, it compares the identity of each output (datasets, tokenizer,
+    First runs `damaged_files`. If no file is damaged, then compares the identity of each output (datasets, tokenizer,
     embedder, settings) with the current one, and recomputes a fraction of the blocks bit for bit: chunks, vectors to
     train on, codes, neighbors. Outputs whose inputs have changed are not recomputed. The index is not trained again,
     since its bits depend on the number of threads.

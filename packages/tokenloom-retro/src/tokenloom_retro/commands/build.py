@@ -36,17 +36,17 @@ _SETTINGS = Written(
 
 @dataclass(frozen=True, kw_only=True)
 class Options(SizeOptions, TokenizerOptions, RunnerOptions):
-    """Build the missing parts of a project: cut documents into chunks (db-build), embed them and build a vector index
-    (index-build), and find the neighbors of all chunks of the training samples (query-neighbors). The same command
-    resumes a stopped build, and machines that see the project folder can share it.
+    """Build the missing parts of a project: cut documents into chunks (db-build), embed the chunks and build a vector
+    index (index-build), and find the neighbors of all chunks of the training samples (query-neighbors). The same
+    command resumes a stopped build, and machines that see the project folder can share the build.
 
     Attributes:
         project: the project folder, which is created if necessary.
-        data: a weight before each prefix, glob or folder, or a single prefix; pairs outside of PROJECT/data are linked
-            into that folder.
+        data: a weight before each prefix (or glob, or folder), or only one prefix; pairs outside of PROJECT/data are
+            linked into that folder.
         overwrite: replace outputs that were made with other settings or data.
         embedder: wordllama, wordllama:DIMENSION or bert:PATH.
-        tasks: tasks to run, with the tasks they need (default db-build,index-build,query-neighbors).
+        tasks: tasks to run; tasks that these need also run (default db-build,index-build,query-neighbors).
         json: print one JSON object: project, data (a list with prefix and weight of each dataset), database (an object
             of counts), num_vectors (of the index, or null), neighbors (num_chunks by split, or null), seconds.
     """

@@ -14,8 +14,8 @@ from tokenloom.setting_types import Count
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Decode a training sample chunk by chunk; each chunk is followed by its neighbors with their documents. A project
-    made by Megatron needs --tokenizer.
+    """Decode a sample chunk by chunk; each chunk is followed by its neighbors, each with its document. A project made
+    by Megatron needs --tokenizer.
 
     Attributes:
         project: the project folder.

@@ -13,9 +13,9 @@ from tokenloom.setting_types import Number
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Compare all files of a project with their checksums, and its settings and data with the current ones. Then
-    recompute some blocks (chunks, vectors, codes, neighbors) and compare them bit for bit. Nothing is written. Exits
-    with 1 if anything differs.
+    """Compare all files of a project with their checksums, and the recorded settings and data with the current ones.
+    Then recompute some blocks (chunks, vectors, codes, neighbors) and compare them bit for bit. Nothing is written.
+    Exits with 1 if anything differs.
 
     Attributes:
         project: the project folder.

@@ -17,7 +17,7 @@ class Embedder(abc.ABC):
 
     @abc.abstractmethod
     def embed_text_dataset(self, text_dataset: Any) -> NDArray[np.float32]:
-        """Returns the vectors of a dataset whose samples have a `text`: float32[num_texts, dimension]."""
+        """Returns the vectors, float32[num_texts, dimension], of a dataset whose samples have a `text`."""
 
     @abc.abstractmethod
     def embed_text(self, text: str) -> NDArray[np.float32]:

@@ -126,7 +126,7 @@ def get_merged_dataset(
     db_type: str,
     indexed_dataset_infos: Infos | None = None,
 ) -> DBDataset:
-    """Returns the chunks of all datasets.
+    """Returns the merged table `db_type`, with the chunks of all datasets.
 
     Args:
         project_dir: path of the project folder.
