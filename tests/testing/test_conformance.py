@@ -113,7 +113,7 @@ def test_a_class_over_our_base_conforms_in_blends_too():
     report = check_dataset(lines)
     assert {"negative positions count from the end", "a blend returns the samples"} <= set(report.passed)
     report = check_dataset(BlendedDataset([lines, lines], [0.5, 0.5], 20, config))
-    assert report.skipped["`spans` and `span_batch` agree and stay within documents"] == "Lines has no `spans`"
+    assert report.skipped["`spans` and `span_batch` return equal spans within documents"] == "Lines has no `spans`"
 
 
 def test_two_methods_are_enough():
@@ -130,7 +130,7 @@ def test_samples_may_be_tuples_texts_and_tensors():
     tensors = torch.utils.data.TensorDataset(torch.arange(12).reshape(6, 2))
     report = check_dataset(tensors, num_samples=100, num_workers=0)
     assert report.skipped["worker processes yield the samples"] == "`num_workers` is 0"
-    assert "it cannot be pickled" in check_dataset(rows()).skipped["a pickled copy returns the samples"]
+    assert "the object cannot be pickled" in check_dataset(rows()).skipped["a pickled copy returns the samples"]
 
 
 def changed(base, **methods):
@@ -173,7 +173,7 @@ WRONG = [
     ),
     (
         rows(sample=lambda self, k: {"row": self.rows[k]}),
-        "expected ['row', 'number'] in `dataset.sample(0)`, found ['row']",
+        "expected names ['row', 'number'] in `dataset.sample(0)`, found ['row']",
     ),
     (
         rows(batch=lambda self, k: {"row": self.rows[np.asarray(k)], "number": np.asarray(k, dtype=np.int32)}),
@@ -214,7 +214,7 @@ class Unfilled(GPTDataset):
 
 
 def test_out_arrays_must_be_filled(tmp_path):
-    with pytest.raises(ConformanceError, match=r"fills the arrays `out`: expected .* as `dataset.batch\(positions"):
+    with pytest.raises(ConformanceError, match=r"passed as `out`: expected .* as `dataset.batch\(positions"):
         check_dataset(make_gpt(Unfilled, tmp_path))
 
 
@@ -222,7 +222,7 @@ def test_errors_of_a_dataset_name_the_check():
     broken = rows(batch=lambda self, positions: {}["tokens"])
     with pytest.raises(KeyError) as raised:
         check_dataset(broken)
-    assert raised.value.__notes__ == ["raised by the check of Changed that `batch` returns the samples, stacked"]
+    assert raised.value.__notes__ == ["raised by a check of Changed: `batch` returns the samples, stacked"]
 
 
 BLOCKS = {"block_shuffle": BlockShuffle(block_bytes=4096)}
@@ -241,7 +241,7 @@ def prefix(tmp_path, rng):
 def test_orders_of_documents_conform(prefix, settings, in_memory):
     dataset = make_dataset(prefix, num_samples=150, sequence_length=8, in_memory=in_memory, **settings)
     report = check_order(dataset.order, lengths=dataset.dataset.sequence_lengths)
-    assert "`native_reader` returns the spans of `spans`" in report.passed
+    assert "`native_reader` returns the same spans as `spans`" in report.passed
     assert report.skipped == dict.fromkeys(
         ("`locate` returns samples that exist", "`locate_one` agrees with `locate`"),
         f"{type(dataset.order).__name__} has no `locate`",
@@ -293,7 +293,7 @@ class RoundRobin(OwnOrder):
 def test_a_minimal_order_conforms():
     report = check_order(InFileOrder(), lengths=[4] * 10)
     assert len(report.passed) == 8
-    assert report.skipped["`native_reader` returns the spans of `spans`"] == "`native_reader()` is None"
+    assert report.skipped["`native_reader` returns the same spans as `spans`"] == "`native_reader()` is None"
     assert len(check_order(RoundRobin(), sizes=[5, 5]).passed) == 8
 
 
@@ -330,32 +330,32 @@ class Nameless(InFileOrder):
         (in_order(spans=restless), "a sample does not depend on the other positions of a call: expected"),
         (
             in_order(spans=lambda self, k, *, keep_empty: InFileOrder.spans(self, np.sort(k), keep_empty=keep_empty)),
-            "as `sample 9, in another order[0][0]`, found",
+            "as `sample 9, read in another order[0][0]`, found",
         ),
         (in_order(spans=renamed), "expected 'in file order' as `identity` after reading, found read"),
         (
             other_spans(lengths=lambda spans, positions, _: spans.lengths * (positions != 3)),
-            "expected only spans with tokens without `keep_empty`, found 0",
+            "expected lengths above 0 with `keep_empty=False`, found 0",
         ),
         (
             other_spans(starts=lambda spans, _, keep_empty: spans.starts - keep_empty),
-            "tokens of spans([0], keep_empty=True)[0]['starts'][0]`, found np.int64(0)",
+            "nonempty spans of spans([0], keep_empty=True)[0]['starts'][0]`, found np.int64(0)",
         ),
         (
             other_spans(starts=lambda spans, *_: spans.starts.astype(np.int32)),
             "expected int64 as `spans(…).starts`, found int32",
         ),
-        (InFileOrder(num_samples=11), "expected sequences below 10, found [10]"),
+        (InFileOrder(num_samples=11), "expected sequence indices below 10, found [10]"),
         (Nameless(), "as `identity of a pickled copy`"),
         (
             in_order(verify=lambda self: ["sample 3 differs"]),
-            "`verify` finds no differences: expected no differences from `verify()`, found ['sample 3 differs']",
+            "`verify` finds no differences: expected an empty list from `verify()`, found ['sample 3 differs']",
         ),
         (
             changed(RoundRobin, locate_one=lambda self, k: (k % 2, k // 2 + 1)),
             "as `locate_one(0)[1]`, found np.int64(1)",
         ),
-        (RoundRobin(num_samples=11), "samples of datasets with [5, 5] samples, found sample 5 of dataset 0"),
+        (RoundRobin(num_samples=11), "samples that exist in datasets of [5, 5] samples, found sample 5 of dataset 0"),
     ],
 )
 def test_faults_of_orders_are_named(order, message):
@@ -451,7 +451,7 @@ class WithoutEtags(MemoryClient):
 
 def test_a_store_without_etags_conforms():
     report = check_store(WithoutEtags(), "s3://anything")
-    assert report.skipped["a replaced version is never read"].startswith("the store has no etags")
+    assert report.skipped["reading an old version raises `ReplacedObjectError`"].startswith("the store has no etags")
 
 
 class Decoding(WithoutEtags):
@@ -518,7 +518,7 @@ def one_too_far(self, address, start, stop, version):
         ),
         (
             memory(upload=truncated),
-            "a large object is read as written: expected 9437184 bytes of `version`, found 8388608",
+            "a large object contains the uploaded bytes: expected 9437184 as `num_bytes` of the version, found 8388608",
         ),
         (Decoding(), "name different objects: expected bytes [0, 3) of an object of 3 bytes, found other bytes"),
         (memory(version=silent), "expected `MissingObjectError` from `version` of a missing object, found no error"),
@@ -526,7 +526,7 @@ def one_too_far(self, address, start, stop, version):
             memory(version=other_errors),
             "`MissingObjectError` from `version` of a missing object, found FileNotFoundError: deep/er/check-",
         ),
-        (memory(upload=written_once), "an upload replaces an object and changes its version: expected 1023 bytes"),
+        (memory(upload=written_once), "replaces the object and changes its version: expected 1023 as `num_bytes`"),
         (memory(read=newest), "expected `ReplacedObjectError` from `read` of a replaced version, found no error"),
         (
             memory(keys=lambda self, address: list(self.objects(address))),
@@ -546,4 +546,4 @@ def test_faults_of_stores_are_named(client, message):
 def test_errors_of_a_client_name_the_check():
     with pytest.raises(UnavailableError) as raised:
         check_store(memory(delete=deleted_once), "s3://anything")
-    assert raised.value.__notes__[0].startswith("raised by the check of Changed that a deleted object is missing")
+    assert raised.value.__notes__[0].startswith("raised by a check of Changed: a deleted object is missing")

@@ -17,12 +17,12 @@ from tokenloom.errors import ConformanceError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport:
-    """The passed and skipped checks of an object; `str` has one line per check.
+    """The passed and skipped checks of one object; `str(report)` has a heading and one line per check.
 
     Attributes:
         name: class name of the checked object.
         passed: a description of each passed check.
-        skipped: {description: reason} of each skipped check; a reason is, for example, a missing optional method.
+        skipped: {description of a skipped check: reason}; one reason is that the object lacks an optional method.
     """
 
     name: str
@@ -41,9 +41,9 @@ def skip(reason: str) -> NoReturn:
 
 
 def run_checks(name: str, checks: object) -> CheckReport:
-    """Calls the public methods of `checks` in order; each method is a check, described by its docstring.
+    """Runs all checks of an object: the public methods of `checks`. The docstring of a method describes the check.
 
-    A check that fails raises `ConformanceError`, which ends the call; a check that does not apply calls `skip`.
+    A failed check raises `ConformanceError`, and later checks do not run. A check that does not apply calls `skip`.
     """
     passed: list[str] = []
     skipped: dict[str, str] = {}
@@ -60,17 +60,17 @@ def run_checks(name: str, checks: object) -> CheckReport:
             message = f"{name} fails the check that {check}: {error.message}"
             raise ConformanceError(message, hint=error.hint) from error.__cause__
         except Exception as error:
-            error.add_note(f"raised by the check of {name} that {check}")
+            error.add_note(f"raised by a check of {name}: {check}")
             raise
     return CheckReport(name=name, passed=tuple(passed), skipped=skipped)
 
 
 def pickled_copy(value: Any) -> Any:
-    """Pickles and unpickles an object; skips the running check if it cannot be pickled."""
+    """Returns a copy of an object, made by pickling; skips the running check if the object cannot be pickled."""
     try:
         text = pickle.dumps(value)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        skip(f"it cannot be pickled, so worker processes must be forked: {error}")
+        skip(f"the object cannot be pickled, so worker processes must be forked: {error}")
     return pickle.loads(text)
 
 
@@ -86,14 +86,14 @@ def require(condition: Any, expected: object, found: object) -> None:
 
 
 def require_same(found: Any, expected: Any, *, where: str) -> None:
-    """Raises unless two values are equal, including order of names, lengths, dtypes and shapes.
+    """Raises `ConformanceError` unless two values have equal contents, lengths, dtypes, shapes and order of names.
 
-    Values are nested mappings, sequences, arrays, tensors and numbers. A tensor equals an array of the same contents.
-    The error message contains `where`, the expression that returned `found`, and the first difference.
+    A value is an array, tensor or number, or a mapping or sequence of values. A tensor equals an array of the same
+    contents. The error message contains the first difference and `where`, the expression that returned `found`.
     """
     if isinstance(expected, Mapping):
         names = list(found) if isinstance(found, Mapping) else type(found).__name__
-        require(names == list(expected), f"{list(expected)} in `{where}`", names)
+        require(names == list(expected), f"names {list(expected)} in `{where}`", names)
         for name in expected:
             require_same(found[name], expected[name], where=f"{where}[{name!r}]")
     elif isinstance(expected, (tuple, list)):
@@ -106,12 +106,12 @@ def require_same(found: Any, expected: Any, *, where: str) -> None:
 
 
 def columns_of(spans: Any, *more: str) -> dict[str, Any]:
-    """Returns the columns of spans, or of a batch of spans, by name: documents, starts, lengths and `more`."""
+    """Returns {name: column} of spans or a batch of spans; the names are documents, starts, lengths and `more`."""
     return {name: getattr(spans, name) for name in ("documents", "starts", "lengths", *more)}
 
 
 def as_array(value: Any) -> NDArray[Any]:
-    """Converts an array, tensor or number to an array; shares the memory of arrays and tensors."""
+    """Converts an array, tensor or number to an array, which shares the memory of the given array or tensor."""
     array: NDArray[Any] = value.numpy() if hasattr(value, "numpy") else np.asarray(value)
     return array
 

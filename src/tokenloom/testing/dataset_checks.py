@@ -35,9 +35,9 @@ _MEMBER_ATTRIBUTES = ("spans", "lengths", "padded_lengths")
 
 
 def check_dataset(dataset: Any, *, num_samples: int = 8, num_workers: int = 2) -> CheckReport:
-    """Checks that a dataset meets the requirements of loaders and blends; skips checks of missing methods.
+    """Checks that a dataset meets the requirements of loaders and blends; skips a check if its method is missing.
 
-    `dataset[k]` defines sample k. All other ways to sample k must give the same data: a second access, `sample`,
+    `dataset[k]` defines sample k. All other ways to read sample k must give the same data: a second access, `sample`,
     `batch`, preallocated arrays, worker processes, threads, blends and a pickled copy.
 
     Example:
@@ -51,7 +51,7 @@ def check_dataset(dataset: Any, *, num_samples: int = 8, num_workers: int = 2) -
         num_workers: number of worker processes of torch's DataLoader; 0 skips the check of worker processes.
 
     Raises:
-        ConformanceError: another way to sample k gives other data than `dataset[k]`, or the dataset is empty.
+        ConformanceError: another way to read sample k gives other data than `dataset[k]`, or the dataset is empty.
     """
     return run_checks(type(dataset).__name__, _DatasetChecks(dataset, num_samples, num_workers))
 
@@ -85,7 +85,7 @@ class _DatasetChecks:
     def rejects_positions_beyond_the_end(self) -> None:
         """positions beyond the end raise `IndexError`"""
         count = len(self._dataset)
-        hint = "raise `IndexError`: without it, a loop over the dataset never ends"
+        hint = "raise `IndexError`: otherwise, a loop over the dataset never ends"
         with suppress(IndexError):
             self._dataset[count]
             raise deviation(f"`IndexError` from `dataset[{count}]` with {count} samples", "a sample", hint=hint)
@@ -98,10 +98,10 @@ class _DatasetChecks:
         try:
             found = self._dataset[None]
         except (TypeError, IndexError, KeyError, ValueError) as error:
-            skip(f"it raises `{type(error).__name__}`")
+            skip(f"`dataset[None]` raises `{type(error).__name__}`")
         require_same(list(found), list(sample), where="list(dataset[None])")
         mask = as_array(found["loss_mask"])
-        require(not mask.any(), "zeros as `dataset[None]['loss_mask']`", f"{np.count_nonzero(mask)} other numbers")
+        require(not mask.any(), "zeros as `dataset[None]['loss_mask']`", f"{np.count_nonzero(mask)} nonzero values")
 
     def returns_arrays(self) -> None:
         """`sample` returns the sample as arrays"""
@@ -115,7 +115,7 @@ class _DatasetChecks:
         self._require_batch(self._batch(np.array(positions)), where="dataset.batch(numpy.array(positions))")
 
     def fills_out_arrays(self) -> None:
-        """`batch` fills the arrays `out`"""
+        """`batch` fills the arrays passed as `out`"""
         self._need("allocate_batch")
         positions = self._shuffled()
         sample = self._samples[positions[0]]
@@ -141,13 +141,13 @@ class _DatasetChecks:
         require_same(list(self._dataset.__getitems__(positions)), expected, where="dataset.__getitems__(positions)")
 
     def returns_spans(self) -> None:
-        """`spans` and `span_batch` agree and stay within documents"""
+        """`spans` and `span_batch` return equal spans within documents"""
         self._need("spans")
         lengths = self._dataset.documents.lengths if isinstance(self._dataset, PairSamples) else None
         for position in self._samples:
             spans = self._dataset.spans(position)
             where = f"dataset.spans({position})"
-            require(np.all(spans.lengths > 0), f"spans with tokens in `{where}`", spans.lengths.tolist())
+            require(np.all(spans.lengths > 0), f"lengths above 0 in `{where}`", spans.lengths.tolist())
             require(np.all(spans.starts >= 0), f"starts of 0 or more in `{where}`", spans.starts.tolist())
             if lengths is not None:
                 stops, limits = spans.starts + spans.lengths, np.asarray(lengths)[spans.documents]
@@ -228,13 +228,13 @@ class _DatasetChecks:
                 skip(f"{name} has no `{attribute}`")
 
     def _without(self, attribute: str) -> str | None:
-        """Returns the class of the dataset, or of one in its blend, that lacks an attribute; None if all have it."""
+        """Returns the class name of a dataset that lacks `attribute` (the checked one or one of its blend), or None."""
         is_of_members = attribute in _MEMBER_ATTRIBUTES and isinstance(self._dataset, BlendedDataset)
         owners = self._dataset.datasets if is_of_members else [self._dataset]
         return next((type(owner).__name__ for owner in owners if not hasattr(owner, attribute)), None)
 
     def _shuffled(self) -> list[int]:
-        """Returns the chosen positions in descending order, then the largest position again."""
+        """Returns the positions of the chosen samples in descending order, then the largest of them again."""
         backwards = list(reversed(self._samples))
         return [*backwards, backwards[0]]
 

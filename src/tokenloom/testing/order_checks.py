@@ -31,11 +31,11 @@ def check_order(
     Args:
         order: a `SpanOrder`, a `BlendOrder`, or both.
         lengths: integers[num_sequences], tokens per sequence, to check the ends of spans; None skips this check.
-        sizes: number of samples of each dataset in a blend, to check that samples exist; None skips this check.
+        sizes: number of samples of each dataset in a blend, to check that located samples exist; None skips this check.
         num_samples: number of samples to check, spread evenly over the order.
 
     Raises:
-        ConformanceError: two interfaces return different samples, or a sample is not in the data.
+        ConformanceError: two interfaces return different samples for a position, or a sample is not in the data.
     """
     return run_checks(type(order).__name__, _OrderChecks(order, lengths, sizes, num_samples))
 
@@ -70,37 +70,37 @@ class _OrderChecks:
         again = self._read(self._order, shuffled)
         for row, position in enumerate(shuffled.tolist()):
             expected = together[int(np.searchsorted(self._positions, position))]
-            require_same(again[row], expected, where=f"sample {position}, in another order")
+            require_same(again[row], expected, where=f"sample {position}, read in another order")
             (alone,) = self._read(self._order, np.array([position], dtype=np.int64))
-            require_same(alone, expected, where=f"sample {position}, alone")
-        require(not self._read(self._order, self._positions[:0]), "no samples for no positions", "samples")
+            require_same(alone, expected, where=f"sample {position}, read alone")
+        require(not self._read(self._order, self._positions[:0]), "no samples for 0 positions", "samples")
 
     def stays_within_sequences(self) -> None:
         """spans have tokens and stay within their sequences"""
         batch = self._spans()
         for name, row in columns_of(batch, "row_offsets").items():
             require(np.asarray(row).dtype == np.int64, f"int64 as `spans(…).{name}`", np.asarray(row).dtype)
-        require(np.all(batch.lengths > 0), "only spans with tokens without `keep_empty`", batch.lengths.min(initial=0))
+        require(np.all(batch.lengths > 0), "lengths above 0 with `keep_empty=False`", batch.lengths.min(initial=0))
         require(np.all(batch.starts >= 0), "starts of 0 or more", batch.starts.min(initial=0))
         if self._lengths is not None:
             known = (batch.documents >= 0) & (batch.documents < len(self._lengths))
-            require(np.all(known), f"sequences below {len(self._lengths)}", batch.documents[~known][:1])
+            require(np.all(known), f"sequence indices below {len(self._lengths)}", batch.documents[~known][:1])
             stops = batch.starts + batch.lengths
             for first in np.flatnonzero(stops > self._lengths[batch.documents])[:1]:
                 found = f"tokens [{batch.starts[first]}, {stops[first]}) of sequence {batch.documents[first]}"
                 raise deviation("spans that end within their sequence", found)
 
     def keeps_empty_spans(self) -> None:
-        """`keep_empty` only adds spans without tokens"""
+        """`keep_empty=True` adds only spans without tokens"""
         self._need(SpanOrder, "spans")
         without, others = self._spans(), self._order.spans(self._positions, keep_empty=True)
         for position, expected, spans in zip(self._positions.tolist(), without, others, strict=True):
             kept = {name: row[spans.lengths > 0] for name, row in columns_of(spans).items()}
-            where = f"spans with tokens of spans([{position}], keep_empty=True)[0]"
+            where = f"nonempty spans of spans([{position}], keep_empty=True)[0]"
             require_same(kept, columns_of(expected), where=where)
 
     def reads_natively(self) -> None:
-        """`native_reader` returns the spans of `spans`"""
+        """`native_reader` returns the same spans as `spans`"""
         self._need(SpanOrder, "spans")
         if (reader := self._order.native_reader()) is None:
             skip("`native_reader()` is None")
@@ -124,9 +124,9 @@ class _OrderChecks:
             require(is_valid, f"one integer per position as {name} indices", f"{found.dtype}{list(found.shape)}")
             require(np.all(found >= 0), f"{name} indices of 0 or more", found.min())
         if self._sizes is not None:
-            require(np.all(numbers < len(self._sizes)), f"datasets below {len(self._sizes)}", numbers.max())
+            require(np.all(numbers < len(self._sizes)), f"dataset indices below {len(self._sizes)}", numbers.max())
             for row in np.flatnonzero(samples >= self._sizes[numbers])[:1]:
-                expected = f"samples of datasets with {self._sizes.tolist()} samples"
+                expected = f"samples that exist in datasets of {self._sizes.tolist()} samples"
                 raise deviation(expected, f"sample {samples[row]} of dataset {numbers[row]}")
 
     def locates_one(self) -> None:
@@ -145,21 +145,21 @@ class _OrderChecks:
         require_same(again, expected, where="samples of a pickled copy")
 
     def checks(self) -> None:
-        """`check` finds no damage after reading"""
+        """`check` finds no damage after samples were read"""
         self._read(self._order, self._positions)
         self._order.check()
 
     def verifies(self) -> None:
         """`verify` finds no differences"""
         problems = self._order.verify()
-        require(problems == [], "no differences from `verify()`", problems)
+        require(problems == [], "an empty list from `verify()`", problems)
 
     def _need(self, kind: Any, method: str) -> None:
         if not isinstance(self._order, kind):
             skip(f"{type(self._order).__name__} has no `{method}`")
 
     def _read(self, order: Any, positions: NDArray[np.int64]) -> list[list[Any]]:
-        """Returns, per position, the columns of its spans, then its dataset and sample, where the order has these."""
+        """Returns a list per position: of a `SpanOrder` the columns of spans, of a `BlendOrder` dataset and sample."""
         found: list[list[Any]] = [[] for _ in positions]
         if isinstance(order, SpanOrder):
             batch = order.spans(positions, keep_empty=False)

@@ -29,7 +29,7 @@ def check_store(client: ObjectClient, folder: str, *, large_bytes: int = 9 << 20
     Args:
         client: client of the folder's bucket.
         folder: address of a folder that the client may write to, such as `s3://bucket/checks`.
-        large_bytes: size of the largest object in bytes; the default of 9 MiB needs a multipart upload.
+        large_bytes: size in bytes of the largest object; the default of 9 MiB needs a multipart upload.
 
     Raises:
         ConformanceError: the client returns wrong bytes, or raises the wrong error.
@@ -53,10 +53,10 @@ class _StoreChecks:
         self._written: list[ObjectAddress] = []
 
     def uploads(self) -> None:
-        """an uploaded object exists and has its size"""
+        """an uploaded object exists and has the size of the file"""
         address, version = self._put("upload", _SMALL)
         again = self._client.version(address)
-        require(again == version, f"{version} of an unchanged object", again)
+        require(again == version, f"{version} as version of an unchanged object", again)
 
     def reads_ranges(self) -> None:
         """a range of bytes is read exactly"""
@@ -65,7 +65,7 @@ class _StoreChecks:
             self._require_read(address, version, _SMALL, start, stop)
 
     def takes_large_objects(self) -> None:
-        """a large object is read as written"""
+        """a large object contains the uploaded bytes"""
         data = os.urandom(self._large_bytes)
         address, version = self._put("large", data)
         for start, stop in pairwise([*range(0, len(data), 4 << 20), len(data)]):
@@ -84,7 +84,7 @@ class _StoreChecks:
             list(executor.map(read, starts, (start + 64 for start in starts)))
 
     def takes_all_keys(self) -> None:
-        """keys with special characters name different objects"""
+        """keys that differ only in case or special characters name different objects"""
         names = ["a b", "a+b", "a%20b", "a=b&c", "ä", "a.b", "A b"]
         put = {name: self._put(f"keys/{name}", name.encode()) for name in names}
         for name, (address, version) in put.items():
@@ -100,14 +100,14 @@ class _StoreChecks:
         self._require_error(MissingObjectError, read, "`read` of a deleted object")
 
     def replaces(self) -> None:
-        """an upload replaces an object and changes its version"""
+        """a second upload replaces the object and changes its version"""
         address, before = self._put("replaced", _SMALL)
         _, after = self._put("replaced", _SMALL[:-1])
         require(after != before, "another version after an upload", after)
         self._require_read(address, after, _SMALL[:-1], 0, 64)
 
     def keeps_versions_apart(self) -> None:
-        """a replaced version is never read"""
+        """reading an old version raises `ReplacedObjectError`"""
         address, before = self._put("versions", _SMALL)
         _, after = self._put("versions", _SMALL[::-1])
         if before.etag is None:
@@ -129,8 +129,8 @@ class _StoreChecks:
         expected = [f"{folder.key}/{name}" for name in ("a", "b")]
         for address in (folder, self._address("listed/")):
             found = self._client.keys(address)
-            require(sorted(found) == expected, f"{expected} of `keys` of `{address}`", found)
-        require(self._client.keys(self._address("nothing")) == [], "no keys of a folder without objects", "some")
+            require(sorted(found) == expected, f"{expected} from `keys` of `{address}`", found)
+        require(self._client.keys(self._address("nothing")) == [], "[] from `keys` of an empty folder", "keys")
 
     def lists_objects(self) -> None:
         """`objects` lists all objects below a folder"""
@@ -138,7 +138,7 @@ class _StoreChecks:
         addresses = [self._address(f"walked/{name}") for name in _TREE]
         expected = {address.key: self._client.version(address) for address in addresses}
         found = self._client.objects(folder)
-        require(dict(found) == expected, f"{expected} of `objects`", found)
+        require(dict(found) == expected, f"{expected} from `objects`", found)
 
     def _tree(self, name: str) -> ObjectAddress:
         """Writes objects into folder NAME, its subfolders, and folder NAME-not; returns the address of folder NAME."""
@@ -159,7 +159,7 @@ class _StoreChecks:
             file.flush()
             self._client.upload(address, file.name)
         version = self._client.version(address)
-        require(version.num_bytes == len(data), f"{len(data)} bytes of `version`", version.num_bytes)
+        require(version.num_bytes == len(data), f"{len(data)} as `num_bytes` of the version", version.num_bytes)
         return address, version
 
     def _require_read(self, address: ObjectAddress, version: ObjectVersion, data: bytes, start: int, stop: int) -> None:
