@@ -38,7 +38,7 @@ _MAX_TOKENS = (1 << 31) - 1
 """The offsets of Arrow lists are int32."""
 
 _IDS = ("input_ids", "tokens", "labels", "position_ids")
-_NOT_EXPORTED = ("attention_mask",)  # sequence length squared; follows from positions and boundaries
+_NOT_EXPORTED = ("attention_mask",)  # sequence_length**2 values, which follow from positions and boundaries
 
 
 class DocumentRows:
@@ -117,7 +117,7 @@ class DocumentRows:
         return columns
 
     def _values(self, first: int, last: int) -> NDArray[Any]:
-        """Returns the concatenated tokens of sequences [first, last); a view if they are contiguous and mapped."""
+        """Returns the tokens of sequences [first, last); a view if the sequences are contiguous in a mapped file."""
         pair = self._pair
         pointers, lengths = pair.index.sequence_pointers[first:last], pair.sequence_lengths[first:last]
         mapped, itemsize = mapped_bytes(pair.byte_source), pair.dtype.itemsize
@@ -171,10 +171,10 @@ Rows = DocumentRows | SampleRows
 def document_batches(prefix: str | os.PathLike[str], *, tokenizer: Any = None, batch_bytes: int = _BATCH_BYTES) -> Any:
     """Returns a `pyarrow.RecordBatchReader` over the documents of a pair, in order.
 
-    Columns: `document`, the document index; `tokens`, a list of the pair's dtype; `sequence_lengths` if some document
-    does not have exactly one sequence; `part_stops` and `part_kinds` if the pair has roles (see `PartKind`); `file` and
-    `record`, which name the input record, if the pair has origins; `text` with a tokenizer. Tokens are views of the
-    mapped file if the pair's sequences are contiguous, as after `preprocess` and `merge`.
+    Columns: `document`, the document index; `tokens`, a list of ids in the pair's dtype; `sequence_lengths` if some
+    document does not have exactly one sequence; `part_stops` and `part_kinds` if the pair has roles (see `PartKind`);
+    `file` and `record`, which name the input record, if the pair has origins; `text` if a tokenizer is given. Tokens
+    are views of the mapped file if the pair's sequences are contiguous, as after `preprocess` and `merge`.
 
     Example:
         >>> import tempfile
@@ -189,7 +189,7 @@ def document_batches(prefix: str | os.PathLike[str], *, tokenizer: Any = None, b
 
     Args:
         prefix: path or address of the pair without suffix.
-        tokenizer: tokenizer for the column `text`: an object, or an argument of `load_tokenizer`; None for no column.
+        tokenizer: tokenizer for the column `text`: an object, or a path or name for `load_tokenizer`; None: no column.
         batch_bytes: maximum bytes of tokens in a batch; a larger document gets a batch of its own.
     """
     return _reader(DocumentRows(prefix, tokenizer=tokenizer), batch_bytes)
@@ -198,9 +198,9 @@ def document_batches(prefix: str | os.PathLike[str], *, tokenizer: Any = None, b
 def sample_batches(dataset: Any, *, num_samples: int | None = None, batch_bytes: int = _BATCH_BYTES) -> Any:
     """Returns a `pyarrow.RecordBatchReader` over the samples of a dataset, blend or run, in order.
 
-    Columns: `sample`, the position; `input_ids`, `labels`, `loss_mask` and `position_ids` as lists of fixed size. Ids
-    are int32. There is no attention mask. **Labels are already shifted by one token**: do not pass them to Hugging Face
-    models, which shift labels themselves.
+    Columns: `sample`, the position; `input_ids`, `labels`, `loss_mask` and `position_ids` as lists of fixed size. Token
+    and position ids are int32. The attention mask is left out. **Labels are already shifted by one token**: do not pass
+    them to Hugging Face models, which shift labels themselves.
 
     Args:
         dataset: a dataset with the method `batch`, or with samples of equal shapes.
@@ -218,7 +218,7 @@ def named_samples(dataset: Any, positions: NDArray[np.integer[Any]]) -> dict[str
 
 
 def narrow(name: str, array: Any) -> NDArray[Any]:
-    """Converts the column `name` to int32 if it has int64 ids or positions; returns other arrays unchanged."""
+    """Returns `array` as int32 if the column `name` has int64 token ids or position ids, else unchanged."""
     values = np.asarray(array)
     return values.astype(np.int32) if name in _IDS and values.dtype == np.int64 else values
 
@@ -249,7 +249,7 @@ ROW_GROUP_BYTES, PART_BYTES = 32 << 20, 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportReport:
-    """The result of an export: paths in row order, number of rows, of tokens (padding included), and of bytes."""
+    """The result of an export: file paths in row order, and counts of rows, tokens (with padding) and file bytes."""
 
     paths: tuple[str, ...]
     num_rows: int
@@ -272,13 +272,13 @@ def export_documents(
 
     Args:
         prefix, tokenizer: see `document_batches`, which also describes the columns.
-        output: a `.parquet` or `.arrow` file, or a folder for `part-00000.parquet` and so on.
+        output: a `.parquet` or `.arrow` file, or a folder for the files `part-00000.parquet` and so on.
         file_format: format of the parts in a folder: `parquet` or `arrow`.
         row_group_bytes: maximum bytes of tokens in a row group (Parquet) or record batch (Arrow).
         part_bytes: maximum bytes of tokens in a part of a folder.
         compression: codec: for Parquet `zstd`, `snappy`, `gzip`, …; for Arrow `zstd` or `lz4`; None for no compression.
             Only uncompressed Arrow files can be memory-mapped without a copy.
-        overwrite: whether to replace an existing file, or a folder that contains only parts.
+        overwrite: whether to replace an existing file, or a folder that contains only parts of an export.
 
     Raises:
         OutputExistsError: the output exists, and `overwrite` is False.
@@ -421,7 +421,7 @@ class _Target:
                 names = os.listdir(self._path)
             others = sorted(name for name in names if not _PART.fullmatch(name))
             if others and self.overwrite:
-                message = f"cannot overwrite `{self._path}`: contains {others[0]!r}, which is not a part of an export"
+                message = f"cannot overwrite `{self._path}`: it contains {others[0]!r}, which no export has written"
                 raise StorageError(message, hint="export to a new folder")
             is_free = self.overwrite or not names
         else:

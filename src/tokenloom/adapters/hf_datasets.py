@@ -24,8 +24,8 @@ _EXTRA = "hf"
 def documents_dataset(prefix: str | os.PathLike[str], *, tokenizer: Any = None) -> Any:
     """Returns the documents of a pair as a `datasets.Dataset`, with the columns of `document_batches`.
 
-    Tokens are views of the mapped `.bin` file; other columns need 16 bytes of memory per document, plus the texts.
-    `map(num_proc=…)` copies all columns to each process: use `export_documents` and `load_dataset` instead.
+    Tokens are views of the mapped `.bin` file; other columns need 16 bytes of memory per document, plus the texts. For
+    `map(num_proc=…)`, which copies all columns to each process, use `export_documents` and `load_dataset` instead.
     """
     datasets = require("datasets", extra=_EXTRA)
     table = document_batches(prefix, tokenizer=tokenizer).read_all().replace_schema_metadata(None)
@@ -35,9 +35,9 @@ def documents_dataset(prefix: str | os.PathLike[str], *, tokenizer: Any = None) 
 def samples_dataset(dataset: Any, *, num_samples: int | None = None) -> Any:
     """Returns the samples of a dataset, blend or run as a `datasets.Dataset` that reads samples on access.
 
-    The result stores only positions, so shuffling, selecting, sharding and pickling are fast. Rows are NumPy arrays
-    with the columns of `sample_batches`. **Labels are already shifted by one token**: pass only `input_ids` to models
-    that shift labels themselves, or use `TransformersCollator`.
+    The result stores only positions, so shuffling, selecting, sharding and pickling are fast. A row has the columns of
+    `sample_batches` as NumPy arrays. **Labels are already shifted by one token**: pass only `input_ids` to models that
+    shift labels themselves, or use `TransformersCollator`.
     """
     datasets = require("datasets", extra=_EXTRA)
     count = len(dataset) if num_samples is None else min(num_samples, len(dataset))
@@ -53,8 +53,8 @@ def _read(dataset: Any, rows: Mapping[str, Sequence[int]]) -> dict[str, NDArray[
 def save_for_preprocessing(dataset: Any, folder: str | os.PathLike[str]) -> str:
     """Writes a `datasets.Dataset` to a folder that `preprocess_corpus` can read; returns the path of the folder.
 
-    Rows are written in the order of the dataset, after selection and shuffling. If the folder already contains a
-    dataset with the same fingerprint, nothing is written, so a restarted script resumes `preprocess_corpus`.
+    The rows and their order are those of the dataset after its selection and shuffling. If the folder already contains
+    a dataset with the same fingerprint, nothing is written, so a restarted script can resume `preprocess_corpus`.
 
     Args:
         dataset: a `datasets.Dataset`, such as a split of a `DatasetDict`.
@@ -73,7 +73,7 @@ def save_for_preprocessing(dataset: Any, folder: str | os.PathLike[str]) -> str:
         if _saved_fingerprint(path) == fingerprint:
             return path
         message = f"`{path}` exists and does not contain this dataset"
-        raise OutputExistsError(message, hint="choose another folder, or remove it")
+        raise OutputExistsError(message, hint="choose another folder, or remove this one")
     hidden = hidden_path(path, f"{secrets.token_hex(4)}.tmp")
     try:
         with storage_errors("write", hidden):
@@ -89,7 +89,7 @@ def save_for_preprocessing(dataset: Any, folder: str | os.PathLike[str]) -> str:
 
 
 def _saved_fingerprint(path: str) -> str | None:
-    """Returns the fingerprint of a dataset in a folder; None if the folder has no readable fingerprint."""
+    """Returns the fingerprint of the dataset in a folder; None if the folder has no readable fingerprint."""
     try:
         with open(os.path.join(path, "state.json"), "rb") as stream:
             return json.load(stream).get("_fingerprint")  # type: ignore[no-any-return]

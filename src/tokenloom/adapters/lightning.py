@@ -17,15 +17,15 @@ def lightning_data_module(
 ) -> Any:
     """Returns a `lightning.pytorch.LightningDataModule` with loaders for train, valid and test.
 
-    Each loader is a `ThreadLoader` over the samples in order, for the ranks of the trainer's strategy. Lightning's
-    checkpoints contain the loaders' states: `trainer.fit(…, ckpt_path=…)` continues with the next batch. The number of
-    ranks must not change, unless the dataset is a run.
+    Each loader is a `ThreadLoader` that reads samples in the order of the dataset; the trainer's strategy gives the
+    ranks. Lightning's checkpoints contain the loaders' states: `trainer.fit(…, ckpt_path=…)` resumes with the next
+    batch. The number of ranks must not change, unless the dataset is a run.
 
     Args:
         datasets: a list of the train, valid and test dataset, as from `tokenloom.load(…, split=…)`, with None for a
-            split without data; or the train dataset; or a function that returns such a list or dataset. Every rank
-            calls the function in `setup`; one rank then builds the index cache for all ranks.
-        batch_size: samples per batch and rank.
+            split without data; or only the train dataset; or a function that returns either. Every rank calls the
+            function in `setup`; one rank then builds the index cache for all ranks.
+        batch_size: samples per batch of one rank.
         settings: further arguments of `ThreadLoader`, such as `num_threads`.
     """
     base = require("lightning.pytorch", extra="lightning").LightningDataModule
@@ -47,7 +47,7 @@ class Loaders:
         self._datasets: Sequence[Any] | None = None if is_function else _three(datasets)
 
     def setup(self, stage: str) -> None:
-        """Creates the datasets if `datasets` is a function."""
+        """Creates the datasets if the argument `datasets` is a function."""
         if self._datasets is None:
             self._datasets = _three(self._given())
 
@@ -74,5 +74,5 @@ def _three(datasets: Any) -> Sequence[Any]:
         return [datasets, None, None]
     if len(datasets) != len(Split) or datasets[0] is None:
         message = f"`datasets`: must be a train dataset, or a list of train, valid and test, got {datasets!r}"
-        raise ConfigError(message, hint="pass None for valid or test without data")
+        raise ConfigError(message, hint="pass None for a split without data")
     return datasets

@@ -31,7 +31,7 @@ def ray_samples(dataset: Any, *, num_samples: int | None = None, num_blocks: int
 def ray_documents(prefix: str | os.PathLike[str], *, tokenizer: Any = None, num_blocks: int | None = None) -> Any:
     """Returns the documents of a pair as a `ray.data.Dataset` with the columns of `document_batches`.
 
-    All nodes need access to the pair. A tokenizer must be picklable, or an argument of `load_tokenizer`.
+    All nodes need access to the pair. `tokenizer` must be picklable, or a path or name for `load_tokenizer`.
     """
     count = len(DocumentRows(prefix, tokenizer=tokenizer))
     path = os.fspath(prefix)
@@ -52,10 +52,10 @@ def _map_blocks(count: int, num_blocks: int | None, read: Callable[[Any], Any], 
 
 
 def ray_train_loader(dataset: Any, *, batch_size: int, **settings: Any) -> ThreadLoader:
-    """Returns the `ThreadLoader` of a Ray Train worker; call it in the training function.
+    """Returns the `ThreadLoader` of a Ray Train worker; call `ray_train_loader` in the training function.
 
-    Each sample is read by exactly one worker. To resume, save `loader.state_dict()` in a checkpoint and pass this
-    state to `load_state_dict`; the state is equal on all workers. Do not call `ray.train.torch.prepare_data_loader`.
+    Exactly one worker reads each sample. To resume, save `loader.state_dict()`, which is equal on all workers, in a
+    checkpoint, and pass this state to `load_state_dict`. Do not call `ray.train.torch.prepare_data_loader`.
     `settings` are further arguments of `ThreadLoader`.
     """
     context = require("ray.train", extra="ray").get_context()

@@ -19,9 +19,9 @@ _VERSION = 1
 def iterable_dataset(dataset: Any, sampler: Iterable[Batch]) -> Any:
     """Returns a `torch.utils.data.IterableDataset` that yields a sampler's batches as dicts of torch tensors.
 
-    Pass this to a `DataLoader` with `batch_size=None`. Worker w of W yields the batches w, w + W, w + 2W, …; the loader
-    restores the sampler's order. torchdata's `StatefulDataLoader` can resume if the number of workers is the same.
-    Prefer `ThreadLoader` or `build_dataloader` if the framework accepts them.
+    Pass the result to torch's `DataLoader` with `batch_size=None`. Worker w of W yields batches w, w + W, w + 2W, …;
+    `DataLoader` restores the sampler's order. torchdata's `StatefulDataLoader` can resume if the number of workers is
+    the same. Prefer `ThreadLoader` or `build_dataloader` if the framework accepts them.
 
     Example:
         >>> import torch
@@ -79,7 +79,7 @@ def stateful_dataloader(
     """Returns a `torchdata.stateful_dataloader.StatefulDataLoader` that yields one dict of tensors per micro-batch.
 
     Unlike a loader of `build_dataloader`, this loader can resume: after `load_state_dict` it continues with the next
-    batch, if the number of workers is the same. `ThreadLoader` can resume without torchdata and worker processes.
+    batch, if the number of workers is the same. `ThreadLoader` also can resume, and needs no torchdata and no workers.
     `settings` are further arguments of `StatefulDataLoader`, such as `snapshot_every_n_steps` and `prefetch_factor`.
     """
     loader_class = require("torchdata.stateful_dataloader", extra="torchdata").StatefulDataLoader

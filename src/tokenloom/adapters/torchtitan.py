@@ -19,7 +19,7 @@ from tokenloom.optional import require
 
 @cache
 def torchtitan_loader() -> Any:
-    """Returns a loader class for torchtitan, a `BaseDataLoader` with a `Config`.
+    """Returns a loader class for torchtitan: a subclass of `BaseDataLoader` with a class `Config`.
 
     Set `trainer_config.dataloader` in the configuration of a trainer to
 
@@ -31,11 +31,11 @@ def torchtitan_loader() -> Any:
     - `settings`: further arguments of `tokenloom.load`, such as `{"split": "99,1,0", "seed": 1}`;
       `inter_document_masking` is True by default, because torchtitan separates documents by positions that restart at 0
     - `part`: the split to read if `settings` has `split`: "train", "valid" or "test"
-    - `infinite`: whether to start again after the last batch; torchtitan sets it for validation
+    - `infinite`: whether to start again after the last batch; torchtitan itself sets `infinite` for validation
     - `num_threads`: number of threads that fill batches
 
-    The trainer sets sequence length, batch size and ranks. Labels without loss are -100. A checkpoint resumes with the
-    next batch. The number of data-parallel ranks must not change, unless the data is a run.
+    The trainer sets sequence length, batch size and ranks. Labels without loss are -100. Training resumes from a
+    checkpoint with the next batch. The number of data-parallel ranks must not change, unless the data is a run.
     """
     base = require("torchtitan.components.dataloader", extra="torchtitan").BaseDataLoader
 
@@ -76,7 +76,7 @@ class Batches:
         dataset = loaded[Split[config.part].value] if "split" in settings else loaded
         if dataset is None or (found := len(dataset[0]["tokens"])) != seq_len:
             got = "no data" if dataset is None else f"samples of {found} tokens"
-            raise ConfigError(f"{config.part}: samples must have the {seq_len} tokens of `seq_len`, got {got}")
+            raise ConfigError(f"{config.part}: samples must have {seq_len} tokens, as `seq_len` requires, got {got}")
         return dataset
 
     def __iter__(self) -> Iterator[tuple[dict[str, Any], Any]]:
@@ -87,10 +87,10 @@ class Batches:
                 return
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns a dict with the loader's state as one string (checkpoints split nested dicts), equal on all ranks."""
+        """Returns {"tokenloom": the loader's state as text}, equal on all ranks; checkpoints split nested dicts."""
         return {"tokenloom": json.dumps(self.loader.state_dict())}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Makes the next iteration start after the last batch of the state; an empty state has no effect."""
+        """Makes the next iteration start after the last batch that the state counts; an empty state has no effect."""
         if state_dict:
             self.loader.load_state_dict(json.loads(state_dict["tokenloom"]))

@@ -12,7 +12,7 @@ from tokenloom.packing.batch import take_apart
 from tokenloom.packing.prefix_trees import PrefixPack
 
 IGNORED = -100
-"""The label without loss in torch's cross entropy, transformers and torchtitan."""
+"""The label that stands for "no loss" in torch's cross entropy, transformers and torchtitan."""
 
 _REQUIRED = ("tokens", "labels", "loss_mask", "position_ids")
 
@@ -21,12 +21,12 @@ class TransformersCollator:
     """A collator that converts samples, or a loader's batch, to arguments of a transformers causal language model.
 
     Use it as `data_collator` of `Trainer`, or in a loop: `model(**collator(batch)).loss` is the mean over the labels
-    with loss. tokenloom's labels are already shifted by one token: they become `shift_labels`, which the losses of
-    transformers prefer. `labels` contains the unshifted labels, without the last label of each row.
+    with loss. tokenloom's labels are already shifted by one token: they become `shift_labels`, which transformers then
+    uses for the loss. `labels` contains the unshifted labels, without the last label of each row.
 
-    `position_ids` that restart at 0 prevent attention between documents. Flash attention of transformers needs one row
-    for this: the rows of a batch are concatenated, with boundaries in `cu_seq_lens_q` and `cu_seq_lens_k`. A dense mask
-    becomes an additive mask.
+    `position_ids` that restart at 0 prevent attention between documents. In transformers, flash attention supports this
+    only in batches of one row: the collator concatenates the rows of a batch, and returns the boundaries of documents
+    as `cu_seq_lens_q` and `cu_seq_lens_k`. A dense `attention_mask` becomes an additive mask.
 
     Example:
         >>> import torch
@@ -39,7 +39,7 @@ class TransformersCollator:
         model: the model or its config, to detect flash attention; None for a model without flash attention.
         separate_documents: whether to prevent attention between documents of a sample; None: only if samples have
             boundaries, as with `inter_document_masking` and in packs of conversations.
-        one_row: whether to concatenate the rows of a batch if documents are separate; None: only for flash attention.
+        one_row: whether to concatenate the rows of a batch if documents are separated; None: only for flash attention.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class TransformersCollator:
         self.one_row: bool = "flash" in str(implementation) if one_row is None else one_row
 
     def __call__(self, samples: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the keyword arguments of a model; copies all tensors except the tokens."""
+        """Returns the keyword arguments for a model; labels are copies, but tokens and position ids are not."""
         batch = dict(samples) if isinstance(samples, Mapping) else batch_tensors(_as_batch(samples))
         if missing := [name for name in _REQUIRED if name not in batch]:
             hint = "set `remove_unused_columns=False` in the arguments of the Trainer" if "tokens" in missing else None
@@ -62,13 +62,13 @@ class TransformersCollator:
         positions = batch["position_ids"]
         separate = "cu_seqlens" in batch if self.separate_documents is None else self.separate_documents
         if separate:
-            inputs |= {"position_ids": positions, "use_cache": False}  # with a cache, transformers ignores the restarts
+            inputs |= {"position_ids": positions, "use_cache": False}  # with a cache, restarts of positions are ignored
             return _in_one_row(inputs) if self.one_row else inputs
         if "attention_mask" in batch and self.separate_documents is None:
             return {**inputs, "position_ids": positions, "attention_mask": _additive(batch["attention_mask"])}
         if bool((positions[..., 1:] == 0).any()):
             if self.separate_documents is None:
-                hint = "set `separate_documents`, or use `inter_document_masking`"
+                hint = "pass `separate_documents`, or load the data with `inter_document_masking=True`"
                 raise ConfigError("the samples have several documents without boundaries", hint=hint)
             inputs |= {"position_ids": positions, "attention_mask": positions.new_ones(positions.shape)}
         return inputs
@@ -126,14 +126,14 @@ class PrefixCollator:
     def __init__(self, model: Any = None, *, pad_to: int = 1) -> None:
         self.attention: str = str(getattr(getattr(model, "config", model), "_attn_implementation", None))
         if "flash" in self.attention:
-            hint = 'load it with `attn_implementation="flex_attention"` or "sdpa"'
+            hint = 'load the model with `attn_implementation="flex_attention"` or `attn_implementation="sdpa"`'
             raise ConfigError(f"`model`: must support attention masks, got a model with {self.attention}", hint=hint)
         self.pad_to = pad_to
 
     def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Returns the keyword arguments of a model.
+        """Returns the keyword arguments for a model.
 
-        Each feature is {`input_ids`, optional `labels`} as in transformers, not shifted, or a sample of conversations.
+        A feature is {"input_ids": …}, optionally with unshifted "labels", or it is a sample of conversations.
         """
         if all("input_ids" in feature for feature in features):
             rows = [list(feature["input_ids"]) for feature in features]
