@@ -86,7 +86,7 @@ ConfigError: neither `batch_size` nor a sampler given
 hint: pass `batch_size`, such as `batch_size=8`
 >>> ThreadLoader(range(20), 8)
 ConfigError: 8 is not a sampler: it must yield lists of positions
-hint: pass the samples per batch as `batch_size=8`
+hint: pass the number of samples per batch, such as `batch_size=8`
 >>> ThreadLoader(range(20), [[1]], batch_size=8)
 ConfigError: `batch_size`, `data_parallel_rank` and `data_parallel_size` cannot be passed with a sampler
 hint: leave out these arguments, or the sampler

@@ -539,4 +539,4 @@ def test_ranks_without_a_loader_take_part_and_a_missing_one_is_named(run, datase
 def test_ranks_at_different_positions_are_told(run, dataset, tmp_path):
     message = told(run("read_and_check", folder=str(tmp_path), size=4, lying={}, late=1))
     assert message.startswith("ranks read different ranges since the last check: positions 0-48 of run ")
-    assert " as 4 data-parallel ranks on ranks 0, 2-3, positions 0-32 of run " in message
+    assert " with 4 data-parallel ranks on ranks 0, 2-3, positions 0-32 of run " in message

@@ -218,8 +218,8 @@ def test_the_digest_is_that_of_the_yielded_batches_of_any_ranks_and_sizes(run):
 
 def test_a_loader_without_a_digest(run):
     for dataset, options, message in (
-        (FakeRun(100), {}, "batches of FakeRun have no digest: they need integer `tokens` and 64-bit"),
-        (run, {"digest": False}, "the loader has no digest\nhint: create it with `digest=True`"),
+        (FakeRun(100), {}, "batches of FakeRun have no digest: a digest needs integer `tokens` and 64"),
+        (run, {"digest": False}, "the loader has no digest\nhint: create the loader with `digest=True`"),
     ):
         loader = loader_of(dataset, **options)
         take(loader, 2)

@@ -117,7 +117,7 @@ def test_the_tokenizer_is_that_of_the_manifest(tmp_path):
     ("changes", "message", "hint"),
     [
         ({"random_seed": 1}, "`random_seed` is not a setting of `load` or `GPTDatasetConfig`", "use `seed`"),
-        ({"num_samples": [1, 2, 3]}, "`num_samples`: must be one integer without `split`, got [1", "pass `split"),
+        ({"num_samples": [1, 2, 3]}, "`num_samples`: must be one integer if `split` is None", "pass `split"),
         ({"split": {"train": 1}}, "`split`: must be weights", 'pass weights such as "98,1,1"'),
         ({"split": "train"}, "split 'train': item 1 'train' at column 1 is not a number", None),
     ],

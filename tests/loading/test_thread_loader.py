@@ -360,7 +360,7 @@ def test_batches_of_an_abandoned_iteration_stay_valid(dataset):
 @pytest.mark.parametrize("setting", [{"reuse_after": 1}, {"integer_dtype": "int32"}])
 def test_settings_that_need_a_dataset_to_fill_arrays_are_refused(prefix, setting):
     name = next(iter(setting))
-    with pytest.raises(ConfigError, match=f"`{name}` needs a dataset that fills given arrays, which Slow does not"):
+    with pytest.raises(ConfigError, match=f"`{name}` needs a dataset that fills given arrays; Slow does not"):
         ThreadLoader(Slow(make_dataset(prefix)), [[0]], pin_memory=False, **setting)
     for wrong in ({"reuse_after": 0}, {"integer_dtype": "int16"}):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
@@ -434,7 +434,7 @@ class Own(list):
         pass
 
 
-NOT_IN_ORDER = " does not follow the order of positions, so a run has no state with it"
+NOT_IN_ORDER = " does not follow the order of positions, which a state of a run requires"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Samplers, and loaders that turn positions into batches."""
+"""Samplers that choose the positions of each rank, and loaders that read batches at these positions."""
 
 import lazy_loader
 

@@ -1,6 +1,6 @@
-"""Global batch sizes that change during a run, and the step, rank and micro-batch in which each position is read.
+"""Global batch sizes that change during a run, and the step, rank and micro-batch that read each position.
 
-The global batch size depends only on the consumed samples. A step keeps the size it starts with.
+The global batch size depends only on the number of consumed samples. A step keeps the size with which it starts.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _EXAMPLE = "write `THRESHOLD:BATCH_SIZE` items, such as `0:768 250B:1536`"
 
 
 def count_chunks(size: int, chunk: int, *, where: str = "") -> int:
-    """Returns the number of chunks in a global batch; a chunk is one micro-batch per rank."""
+    """Returns the number of chunks in a global batch; a chunk has one micro-batch of every rank."""
     num_chunks, rest = divmod(size, chunk)
     if rest or not num_chunks:
         message = f"global batch size {size}{where}: not a multiple of micro_batch_size * data_parallel_size = {chunk}"
-        raise ConfigError(message, hint="choose a micro-batch size and a number of ranks whose product divides it")
+        raise ConfigError(message, hint="choose sizes whose product divides the global batch size")
     return num_chunks
 
 
@@ -62,7 +62,7 @@ class BatchSizes:
     ) -> int:
         """Returns the number of micro-batches per rank in the step that starts after `consumed_samples` samples.
 
-        `decrease_batch_size_if_needed` rounds the global batch size down to whole micro-batches, instead of raising.
+        `decrease_batch_size_if_needed` rounds the global batch size down to a multiple of one micro-batch per rank.
         """
         size = self.batch_size(consumed_samples)
         chunk = checked_integer("micro_batch_size", micro_batch_size, at_least=1)
@@ -164,7 +164,7 @@ class BatchSizeRampup(BatchSizes):
 
     Attributes:
         start_global_batch_size: global batch size of the first step.
-        batch_size_increment: samples added by each increment.
+        batch_size_increment: samples that each increment adds to the global batch size.
         rampup_samples: consumed samples at which the ramp ends; 0 disables the ramp.
         global_batch_size: global batch size after the ramp.
     """
@@ -189,7 +189,7 @@ class BatchSizeRampup(BatchSizes):
         sizes = {0: self.start_global_batch_size if self.rampup_samples else self.global_batch_size}
         num_increments = (self.global_batch_size - self.start_global_batch_size) // self.batch_size_increment
         for number in range(1, num_increments + 1 if self.rampup_samples else 1):
-            # Two roundings to double precision, as in Megatron; exact integers sometimes grow a step too early.
+            # Two roundings to double precision, as in Megatron. With exact integers, the size may grow a step early.
             samples_per_increment = self.rampup_samples / num_increments
             start = max(int(number * samples_per_increment) - 2, 0)
             while start <= self.rampup_samples and int(start / samples_per_increment) < number:

@@ -1,8 +1,8 @@
 """Checks at checkpoints that all ranks have read the right batches.
 
 Each loader stores the digest of every batch since the last check. Replicas of a data-parallel rank, which read the same
-batches, compare digests, and another rank rereads these batches. If digests differ, all ranks reread the batches and
-bisect them until one batch is left; the majority of ranks decides which digest is right.
+batches, compare digests, and another data-parallel rank rereads these batches. If digests differ, all ranks reread the
+batches, and bisect them to find the first wrong batch; the majority of ranks decides which digest is right.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _HINT = "check disk, memory and caches of these ranks, and resume from the previ
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRange:
-    """The batches that one rank reads of positions [start, stop); `sums` are the batches' digests, uint64[n, 2]."""
+    """The batches of one rank in positions [start, stop), with their digests `sums`, uint64[num_batches, 2]."""
 
     sampler: Any
     start: int
@@ -64,7 +64,7 @@ class BatchRange:
 
 
 class BatchDigests:
-    """The digests of the batches that a loader has read since the last check, and their total."""
+    """The digests of a loader's batches since the last check, and the total of all batches since the loader started."""
 
     def __init__(self, dataset: Any, sampler: Any, *, enabled: bool = True) -> None:
         self.dataset = dataset
@@ -73,21 +73,21 @@ class BatchDigests:
         self.restore(None)
 
     def restore(self, digest: RangeDigest | None) -> None:
-        """Clears all digests after a state was loaded; `digest` is the digest of all ranks in that state, or None."""
+        """Clears all digests after a state was loaded; `digest` is that of all ranks in the state, None if missing."""
         self._restored = digest
         self.start_after(0)
 
     def start_after(self, num_batches: int) -> None:
-        """Clears all digests; the next batch is batch `num_batches` of the sampler, counted from 0."""
+        """Clears the digests of batches; the next batch is batch `num_batches` of the sampler, counted from 0."""
         self.before: RangeDigest | None = self._restored
-        """Digest of all ranks up to the last check; None before the first check."""
+        """Digest of all ranks up to the last check, or of the loaded state before the first check; None if unknown."""
         self._num_checked = num_batches
         self._checked = ReadingDigest()
         self._has_tokens = True
         self._sums = DigestSums()
 
     def add(self, positions: Batch, digests: NDArray[np.uint64] | None) -> None:
-        """Adds the next batch; `digests` of its tokens are uint64[num_samples, 2], None without tokens."""
+        """Adds the next batch; `digests` are the hashes of its tokens, uint64[num_samples, 2], None without tokens."""
         try:
             if digests is not None:
                 self._sums.add(positions, digests)
@@ -100,9 +100,9 @@ class BatchDigests:
     def total(self) -> ReadingDigest:
         """The digest of all batches of this rank since the loader started or resumed."""
         if not self.enabled:
-            raise ConfigError("the loader has no digest", hint="create it with `digest=True`")
+            raise ConfigError("the loader has no digest", hint="create the loader with `digest=True`")
         if not self._has_tokens:
-            message = f"batches of {type(self.dataset).__name__} have no digest: they need integer `tokens` and "
+            message = f"batches of {type(self.dataset).__name__} have no digest: a digest needs integer `tokens` and "
             raise ConfigError(message + "64-bit positions", hint="add the samples to a `ReadingDigest` yourself")
         return self._checked + total_of(self._sums)
 
@@ -135,14 +135,14 @@ class BatchDigests:
         return "-" if order is None else name_of_run(order.order_state(0)["run"])
 
     def mark_checked(self, digest: RangeDigest) -> None:
-        """Marks all batches as checked; `digest` is the digest of all ranks up to here."""
+        """Marks all batches as checked; `digest` is the digest of all ranks up to and including these batches."""
         self.before = digest
         self._num_checked += self._sums.num_batches
         self._checked += total_of(self._sums)
         self._sums = DigestSums()
 
     def global_digest(self) -> RangeDigest | None:
-        """Returns the digest of all ranks, None if unknown; with several ranks it is known only right after a check."""
+        """Returns the digest of all ranks, or None; with several ranks, only a check or a loaded state provides it."""
         has_state = isinstance(self.sampler, DataParallelSampler) and is_in_order(self.sampler)
         if not self.enabled or not self._has_tokens or not has_state:
             return None
@@ -161,12 +161,12 @@ def _appended(before: RangeDigest | None, found: RangeDigest) -> RangeDigest:
 
 
 class DigestedBatches:
-    """A wrapper of any loader, such as torch's DataLoader, that computes the digests that `check_reading` needs.
+    """A wrapper that computes the digests for `check_reading`; wraps any loader, such as torch's DataLoader.
 
     Args:
-        batches: the loader; yields one batch for each list of positions of the sampler, in the same order.
+        batches: the loader; it must yield one batch for each list of positions of the sampler, in the same order.
         dataset: the dataset of the loader.
-        sampler: yields the positions of each batch; iterated together with the loader.
+        sampler: yields the positions of each batch; iterated in step with the loader.
     """
 
     def __init__(self, batches: Iterable[Any], dataset: Any, sampler: Iterable[Batch]) -> None:
@@ -181,24 +181,24 @@ class DigestedBatches:
 
 
 def check_reading(loader: Any, *, reread: Literal["now", "never"] = "now", num_threads: int = 1) -> RangeDigest | None:
-    """Checks that all ranks of `torch.distributed` have read the right batches; call it at every checkpoint.
+    """Checks that all ranks of `torch.distributed` have read the right batches; call this at every checkpoint.
 
     All ranks must call this after the same number of samples; ranks without a loader pass None. Replicas of a
     data-parallel rank compare digests of the batches since the last check. With `reread="now"`, another data-parallel
-    rank also reads these batches from its own data; a single data-parallel rank reads its own batches again.
+    rank also rereads these batches from its own files; if there is only one, that rank rereads its own batches.
 
     Args:
         loader: a `ThreadLoader` or `DigestedBatches` whose sampler follows the order of positions; None on a rank
             that reads nothing.
-        reread: "now" rereads all batches before this returns; "never" only compares replicas.
-        num_threads: threads that reread.
+        reread: "now" rereads all batches before `check_reading` returns; "never" only compares replicas.
+        num_threads: number of threads that reread, per rank.
 
     Returns:
         The digest of all data-parallel ranks since the start of the run, or since the resumed state if that state has
         no digest; None if no rank has a loader. Later loader states contain the digest.
 
     Raises:
-        DivergenceError: ranks are at different positions, or batches differ; the message names rank and first batch.
+        DivergenceError: ranks are at different positions, or batches differ; the message names the ranks.
         BuildError: a rank failed to read, or died.
         ConfigError: the loader has no digest, or its sampler does not follow the order of positions.
     """
@@ -243,8 +243,8 @@ def check_reading(loader: Any, *, reread: Literal["now", "never"] = "now", num_t
 def _compare(records: list[Record]) -> list[Record]:
     """Returns a dict for each rank; all dicts are empty if no rank has a loader.
 
-    `batches` is the number of batches, `read` the digest of all ranks, and `suspects` are the data-parallel ranks whose
-    replicas differ. Some dicts have a `target`: the data-parallel rank whose batches the rank must reread.
+    `batches` is the number of batches per rank, `read` the digest of all ranks, and `suspects` are the data-parallel
+    ranks whose replicas differ. Some dicts have a `target`: the data-parallel rank whose batches that rank must reread.
     """
     readers = {rank: record for rank, record in enumerate(records) if "rank" in record}
     if not readers:
@@ -255,8 +255,8 @@ def _compare(records: list[Record]) -> list[Record]:
         places.setdefault(tuple(record[name] for name in names), []).append(rank)
     if len(places) > 1:
         shown = (
-            f"positions {start}-{stop} of run {run} as {size} data-parallel ranks"
-            f"{f' after {before}' if before else ''} on {name_ranks(ranks)}"
+            f"positions {start}-{stop} of run {run} with {size} data-parallel ranks"
+            f"{f' after digest {before}' if before else ''} on {name_ranks(ranks)}"
             for (run, start, stop, size, _, before), ranks in places.items()
         )
         message = f"ranks read different ranges since the last check: {', '.join(itertools.islice(shown, 8))}"
@@ -288,7 +288,7 @@ def _compare_reread(records: list[Record]) -> list[Record]:
 
 
 def _find_difference(suspect: int, dataset: Any, unchecked: BatchRange | None, count: int, num_threads: int) -> str:
-    """Rereads on every rank the `count` batches of data-parallel rank `suspect`; describes the first difference."""
+    """On every rank, rereads the `count` batches of data-parallel rank `suspect`; describes the first difference."""
     reread: NDArray[np.uint64] | None = None
     start, middle, stop = 0, 0, count
 
@@ -316,7 +316,7 @@ def _find_difference(suspect: int, dataset: Any, unchecked: BatchRange | None, c
 
 
 def _compare_half(batch: int | None, records: list[Record]) -> list[Record]:
-    """Returns equal dicts, one per rank: whether the first halves differ, and a description if `batch` is given."""
+    """Returns equal dicts, one per rank: whether the first halves differ, and if `batch` is given, a description."""
     digests = {record[name] for record in records for name in ("reread", "recorded") if name in record}
     description = None if batch is None else _describe_difference(batch, records)
     return [{"differs": len(digests) > 1, "description": description} for _ in records]

@@ -50,7 +50,7 @@ def load(
     """Opens tokenized data as a dataset; all ranks of `torch.distributed` must call this.
 
     Returns a `GPTDataset`; for several prefixes a `BlendedDataset`; for the output of `preprocess_chat` an `SFTDataset`
-    or a blend of them; for a `run.toml` a `RunDataset`. With `split`, returns one dataset per split.
+    or a blend of several; for a `run.toml` a `RunDataset`. With `split`, returns one dataset per split.
 
     Example:
         >>> import tempfile
@@ -68,23 +68,23 @@ def load(
 
     Args:
         data: a prefix (path without `.bin` or `.idx`), a glob, a folder or a catalogue, local or in a bucket;
-            a list of these; weights as {prefix: weight}, a list of (weight, prefix), or (prefixes, weights); or the
-            path of a `run.toml`, which has all other settings.
+            a list of these; prefixes with weights, as {prefix: weight}, [(weight, prefix), …] or (prefixes, weights);
+            or the path of a `run.toml`, which has all other settings.
         sequence_length: tokens per sample.
         tokenizer: the tokenizer of the data, as a path or name for `load_tokenizer`, or an object; None for the
             tokenizer that the manifest names.
-        split: weights of train, valid and test, such as "99,1,0" or (99, 1, 0), to return three datasets, where a split
-            without data is None; None to return one dataset of all documents.
+        split: weights of train, valid and test, such as "99,1,0" or (99, 1, 0); returns three datasets, with None for a
+            split without data. With `split=None`, returns one dataset of all documents.
         seed: seed for shuffling.
         num_samples: minimum number of samples, over as many epochs as needed; None for one epoch, or, in a weighted
-            blend, for all samples before a dataset repeats. With `split`: for train, or (train, valid, test).
+            blend, for all samples before a dataset repeats. With `split`: one number for train, or three numbers.
         path_to_cache: folder of the index cache, local or in a bucket; None for the folder of the data.
         settings: other fields of `GPTDatasetConfig`, or of `SFTDatasetConfig` for conversations. A blend reads short
             datasets for several epochs unless `extend_short_datasets=False`.
 
     Raises:
         DatasetNotFoundError: the data do not exist.
-        TokenizerError: `tokenizer` is None and no manifest has one, or the data were tokenized with another tokenizer.
+        TokenizerError: `tokenizer` is None and no manifest names one, or another tokenizer has tokenized the data.
         DatasetFormatError, BuildError, IndexCacheError: see `BlendedMegatronDatasetBuilder.build`.
     """
     if isinstance(data, (str, os.PathLike)) and os.fspath(data).endswith(".toml"):
@@ -102,8 +102,8 @@ def load(
     dataset_class, config_class = _classes_of(blend[0], object_storage)
     _check_names(settings, config_class)
     if isinstance(num_samples, (list, tuple)) and split is None:
-        message = f"`num_samples`: must be one integer without `split`, got {num_samples!r}"
-        raise ConfigError(message, hint='pass `split="98,1,1"` for train, valid and test')
+        message = f"`num_samples`: must be one integer if `split` is None, got {num_samples!r}"
+        raise ConfigError(message, hint='pass `split`, such as `split="98,1,1"`, for three numbers')
     config = config_class(
         random_seed=seed,
         sequence_length=sequence_length,
@@ -163,7 +163,7 @@ def _check_names(settings: Mapping[str, Any], config_class: type[GPTDatasetConfi
 def tokenizer_of_data(
     tokenizer: Any, prefixes: Sequence[str], object_storage: ObjectStorageSettings | None = None
 ) -> Any:
-    """Returns `tokenizer` as an object; for None, loads the tokenizer of the first manifest beside the data."""
+    """Returns `tokenizer` as an object; if None, the tokenizer that the first manifest beside the data names."""
     if tokenizer is not None:
         return as_tokenizer(tokenizer)
     hint = 'pass the tokenizer of the data, such as `tokenizer="tokenizer.json"`'

@@ -36,13 +36,13 @@ def build_dataloader(
 
     One kernel call fills a batch, without collating samples. Batches have the sampler's order for any number of
     workers; to resume, pass a sampler created with the number of consumed samples. Data in object storage are
-    prefetched, see `loader_statistics`.
+    prefetched; `loader_statistics` returns statistics of these reads.
 
     Workers send batches through torch's queue. `ThreadLoader` needs no queue and is several times as fast: prefer it
     unless your own Python code keeps a core busy.
 
     Args:
-        dataset: returns samples by position, such as `GPTDataset`.
+        dataset: a dataset that returns samples by position, such as `GPTDataset`.
         sampler: yields the positions of each micro-batch, such as `MegatronPretrainingSampler`.
         num_workers: worker processes that read ahead; 0 reads in this process.
         pin_memory: whether batches are in page-locked memory; None means yes if CUDA is available.
@@ -50,8 +50,8 @@ def build_dataloader(
         prefetch_factor: batches that each worker reads ahead; None for torch's default.
         multiprocessing_context: how workers start: "fork", "spawn" or "forkserver"; None for Python's default, or
             "forkserver" for data in object storage, which a forked worker cannot read.
-        read_ahead_batches: later batches that each worker prefetches from object storage; None for about 1024 samples
-            in all workers.
+        read_ahead_batches: number of later batches that each worker prefetches from object storage; None for about 1024
+            samples over all workers.
     """
     arguments = loader_arguments(
         dataset, sampler, num_workers=num_workers, pin_memory=pin_memory, read_ahead_batches=read_ahead_batches
@@ -102,7 +102,7 @@ def check_dataset(dataset: Any) -> None:
 def checked_sampler(
     dataset: Any, sampler: Iterable[Batch] | None, batch_size: int | None, rank: int | None, num_ranks: int | None
 ) -> Iterable[Batch]:
-    """Validates and returns `sampler`; for None, returns a new sampler of `batch_size` positions each, in order."""
+    """Validates and returns `sampler`; if None, returns a sampler of all positions in order, `batch_size` per batch."""
     check_dataset(dataset)
     if sampler is not None:
         if (batch_size, rank, num_ranks) != (None, None, None):
@@ -110,7 +110,7 @@ def checked_sampler(
             raise ConfigError(message, hint="leave out these arguments, or the sampler")
         if isinstance(sampler, (int, str, bytes)) or not hasattr(sampler, "__iter__"):
             message = f"{sampler!r} is not a sampler: it must yield lists of positions"
-            raise ConfigError(message, hint="pass the samples per batch as `batch_size=8`")
+            raise ConfigError(message, hint="pass the number of samples per batch, such as `batch_size=8`")
         return sampler
     if batch_size is None:
         raise ConfigError("neither `batch_size` nor a sampler given", hint="pass `batch_size`, such as `batch_size=8`")
@@ -145,7 +145,7 @@ class _SampleBySample:
 
 
 def collate(samples: Any) -> Any:
-    """Returns the tensors of a batch that the dataset filled in one call; lets torch stack single samples.
+    """Returns the tensors of a batch that the dataset filled in one call; stacks single samples with torch.
 
     Samples of different lengths (with `original_seq_len`) stay a list, for packing schedulers. In a worker process, the
     tensors of a filled batch are in shared memory, so that torch's queue does not copy them.
@@ -160,11 +160,11 @@ def collate(samples: Any) -> Any:
 
 
 def _in_shared_memory(batch: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Copies a batch into one tensor in shared memory, which torch's queue sends as one file; returns views."""
+    """Copies a batch into one tensor in shared memory, which torch's queue sends as one file; returns views of it."""
     torch = require("torch", extra="torch")
     if any(not isinstance(tensor, torch.Tensor) or tensor.is_shared() for tensor in batch.values()):
-        return batch  # samples stacked by torch
-    stored = {  # one entry of each axis with stride 0, such as a mask that all samples share
+        return batch  # torch has stacked the samples
+    stored = {  # only one entry of an axis with stride 0, such as that of a mask that all samples share
         name: tensor[tuple(slice(None if stride else 1) for stride in tensor.stride())]
         for name, tensor in batch.items()
     }

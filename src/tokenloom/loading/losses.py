@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # recording in a training loop needs no run
 
 _FORMAT = b"tokenloom loss 1"
 _RECORD = np.dtype([("position", "<i8"), ("document", "<i4"), ("loss", "<f4")])
-_WHOLE = -1  # `document` in the record of a whole sample
+_WHOLE = -1  # value of `document` in the record of a whole sample
 _SUFFIX = ".losses"
 _AT_ONCE = 1 << 20
 
@@ -52,7 +52,7 @@ class LossRecorder(AbstractContextManager["LossRecorder"]):
         check_local_folder("path", path)
         self.path: str = os.fspath(path)
         os.makedirs(self.path, exist_ok=True)
-        name = f"{time.time_ns():020d}-{os.getpid()}-{secrets.token_hex(4)}{_SUFFIX}"  # later ones sort behind
+        name = f"{time.time_ns():020d}-{os.getpid()}-{secrets.token_hex(4)}{_SUFFIX}"  # later files sort last
         self._file = open(os.path.join(self.path, name), "xb")  # noqa: SIM115  see `close`
         self._file.write(_FORMAT)
         self._file.flush()
@@ -92,13 +92,13 @@ class LossRecorder(AbstractContextManager["LossRecorder"]):
 
 
 Losses = dict[int, dict[int, float]]
-"""Losses as {position: {number of the document in the sample: loss}}; number -1 is the whole sample."""
+"""Losses as {position: {index of the document in the sample: loss}}; index -1 stands for the whole sample."""
 
 
 def read_losses(path: str, positions: Iterable[int]) -> Losses:
     """Returns the last recorded losses at `positions` as {position: {document: loss}}.
 
-    Documents count from 0 in a sample; -1 is the whole sample. Leaves out truncated records and missing positions.
+    Documents count from 0 in a sample; -1 is the whole sample. Omits truncated records, and positions without a record.
 
     Raises:
         DatasetNotFoundError: the folder does not exist.
@@ -145,17 +145,17 @@ def losses_folder(run: Run, named: str | None = None) -> str | None:
 
 
 class SpanLoss(NamedTuple):
-    """The loss of a span of a document in a sample, summed over its tokens."""
+    """The loss of a span of a document in a sample, summed over the tokens of the span."""
 
     loss: float
     is_recorded: bool
-    """Whether the document has its own record; if not, `loss` is its share of the sample's loss, by tokens."""
+    """Whether the document has its own record; else `loss` is a share of the sample's loss, proportional to tokens."""
     level: int = 0
-    """1 if the loss per token exceeds 1.5 times the median of the spans, 2 if it exceeds 3 times or is not finite."""
+    """1 if the loss per token is above 1.5 times the median of spans, 2 if above 3 times the median or not finite."""
 
 
 def span_losses(run: Run, path: str, positions: Iterable[int]) -> dict[tuple[int, int], SpanLoss]:
-    """Returns the losses of spans at recorded `positions` as {(position, slot): loss}, with slots as in `SpanTable`."""
+    """Returns the losses of spans at `positions`, if recorded, as {(position, slot): loss}; slots as in `SpanTable`."""
     losses = read_losses(path, positions)
     table = run.trace(sorted(losses))
     spans: dict[int, list[tuple[int, int]]] = {}
@@ -202,7 +202,7 @@ class JsonLinesWriter:
     def __call__(self, **values: Any) -> None:
         """Appends a line with `values`, such as `step=1, loss=2.5`; `unix_seconds` defaults to the current time.
 
-        Values are numbers, arrays or tensors with one element, text, or dataclasses and mappings of such values.
+        A value is a number, an array or tensor with one element, a text, or a dataclass or mapping of such values.
         """
         line = {"unix_seconds": time.time()} | {name: _plain(value, name) for name, value in values.items()}
         with open(self.path, "a", encoding="utf-8") as stream:

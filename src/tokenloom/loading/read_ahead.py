@@ -1,7 +1,7 @@
 """Prefetch of later batches from object storage, in the process that will read them.
 
 A loader assigns batches to its workers in turn. Each batch also contains the positions of later batches of the same
-worker, which the worker passes to `dataset.will_need`. A wrong announcement costs time, but never changes a batch.
+worker. The worker announces these to `dataset.will_need`. A wrong announcement costs time, but never changes a batch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BATCHES_AHEAD = 16
 
 
 class AnnouncedBatch(list[Any]):
-    """The positions of a batch; `upcoming` has the positions of later batches, which the worker must prefetch."""
+    """The positions of a batch; `upcoming` has the positions of later batches, which the worker must announce."""
 
     def __init__(self, positions: Iterable[int | None], upcoming: Sequence[Batch]) -> None:
         super().__init__(positions)
@@ -33,9 +33,9 @@ class AnnouncedBatch(list[Any]):
 
 
 class AnnouncingSampler:
-    """A sampler that adds to each batch the later batches that its worker must announce.
+    """A sampler that adds to each batch the later batches that the batch's worker must announce.
 
-    Each worker announces `num_ahead` batches; for None, all workers together 1024 samples, but at least 16 batches.
+    Each worker announces `num_ahead` batches; if None, all workers together announce 1024 samples, at least 16 batches.
     """
 
     def __init__(self, sampler: Iterable[Batch], *, num_workers: int, num_ahead: int | None = None) -> None:
@@ -102,7 +102,7 @@ class ReadAheadDataset:
 
 
 class _Environment:
-    """Sets this process's environment variables in a worker, since the fork server may lack recent credentials."""
+    """Copies this process's environment variables to a worker, since the fork server may lack recent credentials."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _set_environment, (dict(os.environ),)
@@ -113,7 +113,7 @@ def _set_environment(environment: dict[str, str]) -> None:
 
 
 def worker_context(dataset: Any, *, num_workers: int) -> str | None:
-    """Returns how workers start: "forkserver" for object storage, which forks cannot read; None for the default."""
+    """Returns how workers start: "forkserver" for object storage, which forked workers cannot read, else None."""
     if not num_workers or not is_remote_dataset(dataset):
         return None
     return "forkserver" if multiprocessing.get_start_method(allow_none=True) in (None, "fork") else None
@@ -131,7 +131,7 @@ def announce_ahead(dataset: Any, batches: Iterable[Batch]) -> Iterator[Batch]:
 
 
 def loader_statistics(loader: Any) -> dict[str, SourceStatistics]:
-    """Returns, by address, statistics of what a loader and its workers read from object storage; empty for local data.
+    """Returns {address: statistics} of reads from object storage by a loader and its workers; empty for local data.
 
     Args:
         loader: a `ThreadLoader`, or the result of `build_dataloader`.

@@ -1,6 +1,6 @@
 """Detects blends whose mixture differs between data-parallel ranks, because sampler and blend are both periodic.
 
-`MegatronPretrainingSampler` gives each of R ranks every R-th micro-batch of B samples; the period is B * R. The order
+`MegatronPretrainingSampler` gives each of R ranks every R-th micro-batch of B samples; its period is B * R. The order
 of a blend is nearly periodic, too. If one period divides the other, a dataset may have a larger share on one rank than
 on another rank; this also happens in Megatron. Each global batch, and so each gradient, has the right mixture, but
 statistics per rank or micro-batch (balance of experts, losses averaged per micro-batch, lengths) are biased.
@@ -61,8 +61,8 @@ def resonance_of_weights(
 ) -> Resonance | None:
     """Returns the dataset whose share differs most between ranks in Megatron's order of a blend; takes milliseconds.
 
-    Tests both halves of the first positions; `num_samples` is the size of the blend. Returns None unless the share of a
-    dataset on a rank is above the dataset's share of the blend in both halves, or below in both, by more than chance.
+    Compares two halves of the first positions; `num_samples` is the size of the blend. Returns None unless some rank's
+    share of a dataset differs from that of the blend by more than chance, in the same direction in both halves.
     """
     period, num_ranks = micro_batch_size * data_parallel_size, data_parallel_size
     count = min(max(_SAMPLES_PER_RANK * num_ranks, _LEAST_SAMPLES), _MOST_SAMPLES)

@@ -40,7 +40,7 @@ _LOCATED_AT_ONCE = 1 << 14
 
 @dataclass(slots=True, kw_only=True)
 class ReadingDigest:
-    """The digest of read samples: the sum of their hashes, independent of the order and the batches of the samples.
+    """The digest of samples that were read: the sum of their hashes, independent of order and batches.
 
     The hash of a sample covers its position and the values of its tokens, but no dtype, labels or masks.
 
@@ -67,7 +67,7 @@ class ReadingDigest:
 
         Args:
             positions: integers of at least 0, one per sample; None marks a padding sample, which is not added.
-            tokens: integers [num_samples, length], an array or tensor; or a list of vectors of different lengths.
+            tokens: array or tensor of integers[num_samples, length]; or a list of vectors of different lengths.
         """
         digests = digests_of(tokens)
         if digests is None or len(digests) != len(positions):
@@ -130,7 +130,7 @@ class RangeDigest:
             raise ConfigError(f"{quoted(str(text))} is not a digest such as {VERSION}:RUN:START-STOP:{'0' * 32}")
         if int(found[1]) != VERSION:
             message = f"digest version: expected {VERSION}, found {found[1]}"
-            raise ConfigError(message, hint="compare it with the version of tokenloom that computed it")
+            raise ConfigError(message, hint="use the version of tokenloom that computed the digest")
         start, stop = int(found[3]), int(found[4])
         digest = ReadingDigest.from_hex(found[5], num_samples=stop - start)
         return cls(run=found[2], start=start, stop=stop, digest=digest)
@@ -221,7 +221,7 @@ def _digests(dataset: Any, positions: Any) -> NDArray[np.uint64]:
 
 
 def _batches_of(dataset: Any, positions: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Yields batches of equally long samples, up to about 2**19 tokens; if lengths are unknown, of 16 samples."""
+    """Yields batches of equally long samples, up to about 2**19 tokens; batches of 16 if lengths are unknown."""
     for start in range(0, len(positions), _LOCATED_AT_ONCE):
         part = positions[start : start + _LOCATED_AT_ONCE]
         if not isinstance(dataset, KnowsLengths) or hasattr(dataset, "datasets"):  # samples of a blend have one length
@@ -235,7 +235,7 @@ def _batches_of(dataset: Any, positions: Sequence[int]) -> Iterator[Sequence[int
 
 
 def digest_of_samples(dataset: Any, positions: Iterable[int]) -> str:
-    """Returns the SHA-256 (hex) of all arrays of the samples: their names, dtypes, shapes and bytes."""
+    """Returns the SHA-256 (hex) of the positions and arrays of samples: names, dtypes, shapes and bytes."""
     digest = hashlib.sha256()
     for position in positions:  # one at a time: masks are large, and the digest must not depend on a batch size
         for name, array in batch_of(dataset, (position,)).items():
@@ -245,7 +245,7 @@ def digest_of_samples(dataset: Any, positions: Iterable[int]) -> str:
 
 
 def check_same_batches(dataset: Any, *, num_samples: int = 64, name: str = "the first samples") -> None:
-    """Raises on every rank of `torch.distributed` unless all ranks' datasets have the same length and first samples.
+    """Raises an error on every rank of `torch.distributed` unless all datasets have equal lengths and first samples.
 
     All ranks must call this; ranks without the dataset pass None. Without `torch.distributed`, this only reads the
     first `num_samples` samples. Error messages call these samples `name`.

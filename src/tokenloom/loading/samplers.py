@@ -1,4 +1,4 @@
-"""Samplers: the positions of each batch of a data-parallel rank.
+"""Samplers, which yield the positions of each batch of a data-parallel rank.
 
 Samplers cut the positions of a run into chunks of one micro-batch per rank; rank r reads the r-th micro-batch of each
 chunk. Positions are global, so a run resumes from the number of consumed samples, with any number of ranks.
@@ -46,8 +46,8 @@ class MegatronPretrainingSampler(DataParallelSampler):
     """A sampler that yields one rank's micro-batches of positions in order; all ranks together read each position once.
 
     Chunks of `micro_batch_size * data_parallel_size` positions start at `consumed_samples`; rank r reads the r-th
-    micro-batch of each chunk. To resume, create a sampler with the samples that all ranks have consumed; micro-batch
-    size and data-parallel size may change.
+    micro-batch of each chunk. To resume, create a sampler with the number of samples that all ranks have consumed;
+    micro-batch size and data-parallel size may change.
 
     Example:
         >>> sampler = MegatronPretrainingSampler(10, 4, 2, data_parallel_rank=1, data_parallel_size=2)
@@ -56,7 +56,7 @@ class MegatronPretrainingSampler(DataParallelSampler):
 
     Args:
         total_samples: number of positions.
-        consumed_samples: number of samples that all ranks have consumed before.
+        consumed_samples: number of samples that all ranks together have consumed before.
         micro_batch_size: samples per micro-batch of a rank.
         data_parallel_rank, data_parallel_size: this rank, and the number of ranks.
         drop_last: drop an incomplete last chunk; otherwise, the last ranks may get a shorter or empty batch.
@@ -87,7 +87,7 @@ class MegatronPretrainingSampler(DataParallelSampler):
         return left // self._step if self.drop_last else -(-left // self._step)
 
     def position_after(self, num_batches: int) -> int:
-        """Returns the number of samples that all ranks have consumed after `num_batches` batches each."""
+        """Returns the number of samples that all ranks together have consumed after `num_batches` batches per rank."""
         num_batches = checked_integer("num_batches", num_batches, at_least=0)
         return min(self.consumed_samples + num_batches * self._step, self.total_samples)
 
@@ -159,9 +159,9 @@ class HybridCPMegatronPretrainingSampler(MegatronPretrainingSampler):
 class MegatronFullValidationSampler(MegatronPretrainingSampler):
     """A sampler that yields each position exactly once over all ranks, one per batch: rank r of R reads r, r + R, …
 
-    Ranks with one position fewer yield None at the end, so that all ranks run the same number of steps; `GPTDataset`
-    returns a sample without loss for None. Sum losses over tokens instead of averaging over batches. Datasets that do
-    not accept None need `pad=False`. (Megatron's ranks yield different numbers of batches and count samples twice.)
+    Ranks with one position fewer yield None at the end, so that all ranks run the same number of steps. For None,
+    `GPTDataset` returns a sample without loss. Sum losses over tokens instead of averaging over batches. Datasets that
+    do not accept None need `pad=False`. (In Megatron, numbers of batches differ, and some samples count twice.)
 
     Example:
         >>> [list(MegatronFullValidationSampler(3, rank, 2)) for rank in range(2)]
@@ -169,8 +169,8 @@ class MegatronFullValidationSampler(MegatronPretrainingSampler):
 
     Args:
         total_samples, data_parallel_rank, data_parallel_size: see `MegatronPretrainingSampler`.
-        pad: pad with None to the same number of batches on all ranks; if False, the caller must ensure that no rank
-            waits for another rank.
+        pad: pad with None to the same number of batches on all ranks; with `pad=False`, the caller must ensure that no
+            rank waits for another rank.
     """
 
     def __init__(
@@ -192,11 +192,11 @@ class BalancedSampler(MegatronPretrainingSampler):
     """A sampler that gives every rank the mixture of the blend in each global batch.
 
     With other samplers, ranks can read different mixtures; see `resonance.py`. A global batch has the same positions as
-    with `MegatronPretrainingSampler`, but sorted by dataset and dealt to ranks in turn. So of n samples of a
-    dataset in a global batch, each of R ranks gets n / R, rounded up or down.
+    with `MegatronPretrainingSampler`, but sorted by dataset and dealt to ranks in turn. If a dataset has n samples in a
+    global batch, each of R ranks gets n / R of them, rounded up or down.
 
-    To resume, create a sampler with the samples consumed at the end of a global batch; micro-batch size, ranks and
-    batch sizes may change. Other arguments are the same as in `MegatronPretrainingSampler`.
+    To resume, create a sampler with the number of samples consumed at the end of a global batch; the micro-batch size,
+    the batch sizes and the number of ranks may change. Other arguments are as in `MegatronPretrainingSampler`.
 
     Example:
         >>> from types import SimpleNamespace
@@ -259,13 +259,13 @@ class BalancedSampler(MegatronPretrainingSampler):
                 yield from self._micro_batches(whole, stop)
 
     def position_after(self, num_batches: int) -> int:
-        """Returns how many samples all ranks consumed after `num_batches` batches each (whole steps only)."""
+        """Returns how many samples all ranks have consumed after `num_batches` batches each; only between steps."""
         left = checked_integer("num_batches", num_batches, at_least=0)
         chunk = self.micro_batch_times_data_parallel_size
         for start, stop, _ in self._steps(self.consumed_samples):
             in_step = (stop - start) // chunk if self.drop_last else -(-(stop - start) // chunk)
             if left and left < in_step and self.data_parallel_size > 1:
-                message = f"no state within a step: {left} of {in_step} micro-batches from position {start} were read"
+                message = f"no state within a step: read {left} of {in_step} micro-batches since position {start}"
                 raise ConfigError(message, hint="save the state of a loader between two steps")
             if not left or left < in_step:
                 return start + left * chunk
@@ -288,7 +288,7 @@ class BalancedSampler(MegatronPretrainingSampler):
 
 @lru_cache(maxsize=4)
 def _permutation(seed: int, block: int, length: int) -> NDArray[np.int64]:
-    """Returns a permutation: the rank that gets the first sample in each of `length` global batches of a block."""
+    """Returns, for each of `length` global batches of a block, which rank gets the first sample: a permutation."""
     random = SampleRandom(seed, block, Purpose.DEALING)
     order = np.arange(length)
     for last in range(length - 1, 0, -1):
@@ -301,18 +301,18 @@ class MegatronPretrainingRandomSampler(DataParallelSampler):
     """A sampler that yields one rank's micro-batches of positions in random order, shuffled anew each epoch.
 
     An iteration yields the rest of the current epoch; the next iteration yields the next epoch. Only the last batch of
-    an epoch advances `consumed_samples`: an interrupted iteration starts over, so a loader that reads ahead skips no
-    sample. To resume, create a sampler with the samples that all ranks have consumed.
+    an epoch advances `consumed_samples`: after an interrupted iteration, the next one yields the same batches again.
+    So reading ahead skips no sample. To resume, pass the number of samples that all ranks have consumed.
 
     An epoch is cut to whole chunks of `micro_batch_size * data_parallel_size`, so all ranks yield the same number of
     batches. (In Megatron, without sharding, a rank may yield one batch more than others, and is then an epoch ahead.)
 
     What may change on resuming:
         - Without sharding, all ranks share one order. If `global_batch_size` is given, micro-batch size and number of
-          ranks may change after any step. If not, the order is Megatron's: `total_samples % micro_batch_size` must stay
-          the same, and after the first epoch also the length of an epoch.
-        - With sharding, each rank shuffles its own range: the data-parallel size may change between epochs only; with
-          `global_batch_size`, the micro-batch size may change after any step.
+          ranks may change after any step. If not, the order is Megatron's: `total_samples % micro_batch_size` must not
+          change, and after the first epoch, the length of an epoch must not change either.
+        - With sharding, each rank shuffles its own range. The data-parallel size may change only between epochs. If
+          `global_batch_size` is given, the micro-batch size may change after any step.
 
     Example:
         >>> sampler = MegatronPretrainingRandomSampler(None, 10, 0, 2, 1, 2, data_sharding=False)
@@ -320,14 +320,14 @@ class MegatronPretrainingRandomSampler(DataParallelSampler):
         ([[1, 5], [9, 8]], [[6, 2], [8, 3]], 2)
 
     Args:
-        dataset: object whose method `set_epoch`, if it exists, is called with the epoch; may be None.
+        dataset: None, or an object; its method `set_epoch`, if there is one, is called with the epoch.
         total_samples, micro_batch_size, data_parallel_rank, data_parallel_size: see `MegatronPretrainingSampler`.
         consumed_samples: samples that all ranks have consumed in all epochs; a multiple of
             `micro_batch_size * data_parallel_size`.
-        data_sharding: whether each rank shuffles its own range of positions and never reads those of other ranks.
+        data_sharding: whether each rank shuffles a range of positions of its own, and reads no others.
         seed: seed for shuffling, combined with the epoch; None for Megatron's order, whose only seed is the epoch.
-        global_batch_size: cut epochs to whole global batches, so that the order does not depend on micro-batch size
-            nor, without sharding, on data-parallel size; None cuts them to whole chunks.
+        global_batch_size: cuts epochs to whole global batches, so that the order depends neither on micro-batch size
+            nor, without sharding, on data-parallel size; None cuts epochs to whole chunks.
     """
 
     def __init__(
@@ -358,7 +358,7 @@ class MegatronPretrainingRandomSampler(DataParallelSampler):
             raise ConfigError(message, hint="use smaller batches or fewer ranks")
         if self.consumed_samples % chunk:
             message = f"consumed_samples {self.consumed_samples}: not a multiple of micro_batch_size * "
-            raise ConfigError(f"{message}data_parallel_size = {chunk}", hint="choose sizes whose product divides it")
+            raise ConfigError(f"{message}data_parallel_size = {chunk}", hint="choose a divisor of `consumed_samples`")
 
     @property
     def epoch(self) -> int:
@@ -395,7 +395,7 @@ class MegatronPretrainingRandomSampler(DataParallelSampler):
 
     def _permutation(self, length: int, epoch: int) -> NDArray[np.int64]:
         torch = require("torch", extra="torch")
-        # torch uses 32 bits of a CPU seed. A hash, not a sum, so that seed 1 differs from seed 0 an epoch later.
+        # torch uses 32 bits of a CPU seed. A hash: with a sum, seed 1 in epoch n would equal seed 0 in epoch n + 1.
         seed = epoch if self.seed is None else int(np.random.SeedSequence([self.seed, epoch]).generate_state(1)[0])
         permutation: NDArray[np.int64] = torch.randperm(length, generator=torch.Generator().manual_seed(seed)).numpy()
         return permutation

@@ -1,4 +1,4 @@
-"""The state of a loader over a run, for checkpoints: a position, and the digest of the sample order before it.
+"""The state of a loader over a run, for checkpoints: a position and the digest of the order before that position.
 
 Positions are global, so the numbers of ranks and threads and all batch sizes may change on resuming.
 """
@@ -24,7 +24,7 @@ def is_in_order(sampler: Any) -> bool:
 def in_order(sampler: Any, dataset: Any) -> Any:
     """Returns `sampler`; raises unless the sampler follows the order of positions, as the state of a run requires."""
     if not is_in_order(sampler):
-        message = f"{type(sampler).__name__} does not follow the order of positions, so a run has no state with it"
+        message = f"{type(sampler).__name__} does not follow the order of positions, which a state of a run requires"
         raise ConfigError(message, hint="use `MegatronPretrainingSampler`, or add `position_after` and `begin_at`")
     if hook := Overrides.of(sampler, ("position_after", "__iter__")).skipped("position_after", "__iter__"):
         message = f"`{hook}` is overridden without `position_after`, which a state of {type(dataset).__name__} needs"
@@ -33,11 +33,11 @@ def in_order(sampler: Any, dataset: Any) -> Any:
 
 
 def loader_state(dataset: Any, consumed_samples: int) -> dict[str, Any]:
-    """Returns the state of a run after all ranks together consumed `consumed_samples`; each rank gets the same state.
+    """Returns the state of a run after all ranks together consumed `consumed_samples` samples; equal on all ranks.
 
     The state is an `order_state` (see `KnowsOrder`) with a `version`. The state of a `ThreadLoader` also has `read`,
-    if known: the digest of what all ranks have read. With torch's DataLoader, count the samples of your batches.
-    To resume, pass the result of `consumed_of_state` to the sampler.
+    if known: the digest of the samples that all ranks have read. With torch's DataLoader, count the consumed samples
+    yourself. To resume, pass the result of `consumed_of_state` to the sampler.
     """
     consumed = checked_integer("consumed_samples", consumed_samples, at_least=0)
     if (order := order_of(dataset)) is None:
@@ -46,7 +46,7 @@ def loader_state(dataset: Any, consumed_samples: int) -> dict[str, Any]:
 
 
 def read_of_state(state: Mapping[str, Any]) -> RangeDigest | None:
-    """Returns the digest of all ranks in a state; None if the state has none. Call `consumed_of_state` first."""
+    """Returns the digest of all ranks in a state, or None; call `consumed_of_state` first, which checks the state."""
     read = RangeDigest.parse(state["read"]) if state.get("read") is not None else None
     run, position = name_of_run(state["run"]), state["position"]
     if read is not None and (read.run, read.stop) != (run, position):
@@ -56,7 +56,7 @@ def read_of_state(state: Mapping[str, Any]) -> RangeDigest | None:
 
 
 def consumed_of_state(dataset: Any, state: Mapping[str, Any]) -> int:
-    """Returns the number of samples that all ranks had consumed when `state` was saved; pass it to the new sampler.
+    """Returns how many samples all ranks had consumed when `state` was saved; pass this number to the new sampler.
 
     Raises:
         ConfigError: `state` is not a loader state of a run, or its position, order or data do not match this run.

@@ -32,7 +32,7 @@ from tokenloom.storage.ending import ENDING, daemons_stopped, submit
 Tensors = Literal["torch", "numpy"]
 
 _STATE_VERSION = 1
-_LEAST_AHEAD, _MOST_AHEAD, _AHEAD_BYTES = 4, 16, 8 << 20  # default bounds of batches that are read ahead
+_LEAST_AHEAD, _MOST_AHEAD, _AHEAD_BYTES = 4, 16, 8 << 20  # default limits of reading ahead, in batches and bytes
 
 
 @dataclass(slots=True)
@@ -84,13 +84,13 @@ class BatchBuffers:
     def fill(
         self, number: int, positions: Batch, *, digest: bool = False
     ) -> tuple[dict[str, Any], NDArray[np.uint64] | None]:
-        """Returns a batch, and hashes of its tokens, uint64[num_samples, 2]; None without `digest` or tokens."""
+        """Returns a batch, and the hashes uint64[num_samples, 2] of its tokens, or None without `digest` or tokens."""
         if not digest or not self._digests:
             batch = self._fill(number, positions)
             return batch, digests_of_batch(batch, len(positions)) if digest else None
         digests = np.zeros((len(positions), 2), dtype=np.uint64)
         batch = self._fill(number, positions, digests=digests)
-        is_filled = digests.size and digests.item(0)  # by the kernel that filled the tokens
+        is_filled = digests.size and digests.item(0)  # the kernel that filled the tokens also hashed them
         return batch, digests if is_filled else digests_of_batch(batch, len(positions))
 
     def _fill(self, number: int, positions: Batch, **more: Any) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def checked_tensors(tensors: Tensors | None, *, pin_memory: bool | None) -> tupl
 
 def _check_fills(dataset: Any, setting: str) -> None:
     if not fills_batches(dataset):
-        message = f"`{setting}` needs a dataset that fills given arrays, which {type(dataset).__name__} does not"
+        message = f"`{setting}` needs a dataset that fills given arrays; {type(dataset).__name__} does not"
         if isinstance(dataset, FillsBatches) and (hook := hook_of(dataset, "fills_batches")) is not None:
             message += f": it overrides `{hook}`"
         raise ConfigError(message, hint=f"leave out `{setting}`; GPT datasets and blends of them support it")
@@ -170,16 +170,16 @@ class ThreadLoader:
     order of the dataset, which is already shuffled, and drops an incomplete last batch.
 
     The kernels that fill a batch release the GIL, so no worker processes are needed. With `num_threads` above 1,
-    several threads call `dataset.batch` at once; all datasets of this package allow that. An error is raised when
-    the loop requests the failed batch, with a note of the batch's index and positions. Leaving the loop early stops the
-    threads. `wait` has the seconds that the loop waited for batches.
+    several threads call `dataset.batch` at once; all datasets of this package allow that. An error in a thread is
+    raised when the loop requests the failed batch, with a note of the batch's index and positions. Leaving the loop
+    early stops the threads. `wait` has the seconds that the loop waited for batches.
 
-    Batches are in private memory of this process. `share_memory_` and torch's queues move a tensor's memory, which
-    invalidates NumPy views created before: copy such views.
+    Batches are in private memory of this process. `share_memory_` and torch's queues move the memory of a tensor and
+    invalidate its existing NumPy views: copy such views first.
 
     `state_dict` and `load_state_dict` work as in torchdata's `StatefulDataLoader`: batches that were read ahead are
-    neither lost nor repeated. The state of a run is a position and the digest of the order before it; numbers of ranks
-    and threads and the micro-batch size may change on resuming. Data in object storage are prefetched.
+    neither lost nor repeated. The state of a run is a position and the digest of the order before that position; on
+    resuming, micro-batch size, number of ranks and number of threads may change. Data in object storage are prefetched.
 
     Example:
         >>> import tempfile
@@ -208,11 +208,11 @@ class ThreadLoader:
         reuse_after: number of later batches after which a batch may be overwritten; None allocates memory for each
             batch. With a number, batches are stored in a ring of buffers: pass 1 if the loop finishes each batch before
             the next, m if it collects m micro-batches. A non-blocking copy must end before the batch is overwritten.
-        integer_dtype: dtype of tokens, labels and positions: int64 or int32.
-        digest: whether to compute the digest of all batches, see `digest` and `check_reading`.
+        integer_dtype: dtype of tokens, labels and position ids: int64 or int32.
+        digest: whether to compute digests of the batches, for the property `digest` and for `check_reading`.
     """
 
-    # accelerate reads these attributes of torch's loaders, and `batch_sampler`.
+    # The library accelerate reads these attributes and `batch_sampler`, which torch's loaders have.
     prefetch_factor: None = None
     collate_fn: staticmethod[Any, Any] = staticmethod(collate)
 
@@ -256,7 +256,7 @@ class ThreadLoader:
         self._num_to_skip = 0
 
     def _begin(self, num_batches: int) -> dict[str, Any]:
-        """Starts an iteration; returns its state, with the sampler's settings from before the first batch."""
+        """Starts an iteration; returns its state, which has the sampler's settings before the first batch."""
         self._progress: dict[str, Any] = {"num_yielded": num_batches, "sampler": _settings_of(self.sampler)}
         return self._progress
 
@@ -279,7 +279,7 @@ class ThreadLoader:
         executor = ThreadPoolExecutor(max_workers=self.num_threads, thread_name_prefix="tokenloom-loader")
         pending: deque[Future[list[_Filled | Exception]]] = deque()
         ahead, num_ahead = self.read_ahead or _LEAST_AHEAD, 0
-        grows = self.read_ahead is None and self.reuse_after is None  # the slots of a ring are fixed
+        grows = self.read_ahead is None and self.reuse_after is None  # the number of slots of a ring is fixed
 
         def read_more() -> None:
             # Waking a thread takes as long as filling a batch, so each task fills several batches.
@@ -350,10 +350,10 @@ class ThreadLoader:
         return done
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the state after the last yielded batch; the same on every rank.
+        """Returns the state after the last yielded batch; equal on all ranks.
 
-        For a run, this is the result of `loader_state`, plus `read`, the digest of all ranks, if that is known: after
-        `check_reading`, or with one data-parallel rank.
+        For a run, this is the result of `loader_state`. It also has `read`, the digest of all ranks, right after
+        `check_reading` or if there is only one data-parallel rank.
         """
         if order_of(self.dataset) is not None:
             sampler = in_order(self.sampler, self.dataset)
@@ -368,11 +368,11 @@ class ThreadLoader:
         """Makes the next iteration start with the batch that was next when the state was saved.
 
         For a run, all later iterations start at that batch, as if the sampler's `consumed_samples` were the state's
-        position. For other datasets, only the next iteration starts there, and the sampler's settings must be equal.
+        position. For other datasets, only the next iteration starts there; the sampler must have the saved settings.
 
         Raises:
-            ConfigError: the sampler has other settings than in the state. For a run: the position, order or data in the
-                state do not match the run.
+            ConfigError: the sampler's settings differ from those in the state. For a run: the position, order or data
+                in the state do not match the run.
         """
         if order_of(self.dataset) is not None:
             consumed = consumed_of_state(self.dataset, state)
@@ -399,7 +399,7 @@ def _num_bytes(batch: Any) -> int:
 
 
 def _settings_of(sampler: Any) -> dict[str, Any]:
-    """Returns a sampler's class and plain settings; not its rank, as frameworks save only the state of one rank."""
+    """Returns a sampler's class and plain settings without the rank: frameworks save only the state of one rank."""
     settings = {
         name: value
         for name, value in sorted(getattr(sampler, "__dict__", {}).items())
