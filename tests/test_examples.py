@@ -51,7 +51,7 @@ def test_demo_prints_its_steps_and_a_sample_of_several_documents(demo_folder: Pa
     shown, _, _ = text.partition("Next, try:")  # then follow commands, with a path where it must be
     assert [line for line in shown.splitlines() if len(line) > 80] == []
     assert re.search(
-        r"^   start-up:  \d+\.\d\d s to the first batch of torch tensors, including its import\n"
+        r"^   start-up:  \d+\.\d\d s to the first batch of torch tensors, with `import torch`\n"
         r"   streaming: [\d,]+ tokens/s, [\d,]+ batches in [1-9]\d*\.\d\d s$",
         text,
         re.MULTILINE,

@@ -53,7 +53,7 @@ def test_json_is_the_plan(capsys, prefixes):
 def test_full_validation_and_a_size_for_valid_exclude_each_other(capsys, prefixes):
     words = ("--split", "8,2,0", "--full-validation", "--valid-samples", 9)
     status, _, err = planned(capsys, "--data-path", *prefixes, *words)
-    error = "error: --full-validation and a number of valid samples exclude each other, got 9\n"
+    error = "error: --full-validation excludes --valid-samples, got --valid-samples 9\n"
     assert (status, error in err) == (1, True)
 
 

@@ -377,7 +377,7 @@ def test_the_tokenizer_of_the_manifest_is_the_default(capsys, recorded):
     ("change", "complaint"),
     [
         (lambda path: path.write_text(word_level_json()), "no `tokenizer` given, and "),
-        (lambda path: path.write_bytes(path.read_bytes() + b" "), "recorded`: showing ids\n"),
+        (lambda path: path.write_bytes(path.read_bytes() + b" "), "recorded`: showing token ids\n"),
         (lambda path: path.unlink(), "no `tokenizer` given, and cannot read tokenizer"),
     ],
 )

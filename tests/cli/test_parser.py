@@ -659,7 +659,7 @@ def test_the_tokenizer_is_found_from_another_folder(capsys, copied, monkeypatch)
     (copied / "tokenizer.json").unlink()
     lost = f"cannot read tokenizer `{copied}/tokenizer.json`: No such file or directory"
     lost = f"no `tokenizer` given, and {lost}"
-    assert said(capsys, f"{show} --document 0") == (0, f"{lost}: showing ids\n")
+    assert said(capsys, f"{show} --document 0") == (0, f"{lost}: showing token ids\n")
     assert said(capsys, f"{show} {sample}") == (
         1,
         f"error: {lost}\nhint: pass the tokenizer of the data, such as `--tokenizer tokenizer.json`\n"

@@ -359,10 +359,10 @@ def test_another_digest_is_told(path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--expect", f"1:0123456789abcdef:0-40:{'0' * 32}"), "found one of 0123456789abcdef"),
-        (("--expect", "{}", "--to-position", 30), "expected a digest of positions 0-30, found one of 0-40"),
+        (("--expect", f"1:0123456789abcdef:0-40:{'0' * 32}"), "found a digest of run 0123456789abcdef"),
+        (("--expect", "{}", "--to-position", 30), "expected a digest of positions 0-30, found positions 0-40"),
         (("--expect", "{}x"), "is not a digest such as 1:RUN:START-STOP:"),
-        (("--to-position", 101), "range 0-101 out of range: "),
+        (("--to-position", 101), "positions 0-101 out of range: "),
     ],
 )
 def test_what_cannot_be_compared_is_refused(path, capsys, words, message):
@@ -513,7 +513,7 @@ def test_a_record_and_a_text(recorded, tmp_path, capsys):
         assert [spot(row) for row in objects(capsys, "when", recorded, *words)] == traced(recorded, 7)
     status, out, err = run(capsys, "when", recorded, "--record", "0007.jsonl:1")
     assert (status, "never read" in out) == (0, True)
-    assert "0007.jsonl:1 has no document in this run: it was blank, bad or a duplicate, or is part of other data" in err
+    assert "0007.jsonl:1 has no document in this run: the record was blank, bad, a duplicate, or is part of" in err
     assert "without origins" in err  # `web` may contain that record
 
 
@@ -688,4 +688,4 @@ def test_what_goes_wrong_is_said(path, tmp_path, capsys):
     file.write_bytes(file.read_bytes()[:-3])
     status, out, err = run(capsys, "trace", path, "--position", 3, "--worst", 5)
     assert (status, out.splitlines()[1]) == (0, "1 position, 1 without a recorded loss; loss 0")
-    assert f"`{file}`: its last record is incomplete and ignored" in err
+    assert f"`{file}`: the last record is incomplete, and is ignored" in err

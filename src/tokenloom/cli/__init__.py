@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _without_secrets(word: str) -> str:
-    """Replaces secrets in the URL of an argument, or of an option's value, by placeholders; see `admit`."""
+    """Replaces the secrets in a URL by placeholders; a URL is an argument or an option's value. See `admit`."""
     option, equals, value = word.partition("=")
     if word.startswith("--") and "://" in value:
         return option + equals + admit(value)

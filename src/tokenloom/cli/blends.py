@@ -62,15 +62,15 @@ _FIM = {"fim_rate": 0.0, "fim_spm_rate": 0.0, "fim_extra_tokens": {"prefix": 0, 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions(RunOptions, JsonOption):
-    """Print the tokens, samples and epochs that a build of GPT data would give for each dataset and split, and the
-    datasets that have too few samples. Reads only .idx files; takes 10 to 100 ns per sample of a weighted blend. The
-    exit status is 1 if the build would fail or a split is empty.
+    """Print, for each dataset and split, the tokens, samples and epochs that a build of GPT data would give; then the
+    datasets with too few samples. Reads only .idx files; takes 10 to 100 ns per sample of a weighted blend. The exit
+    status is 1 if the build would fail or a split is empty.
 
     Attributes:
         micro_batch_size: samples per microbatch of a rank.
         data_parallel_size: number of data-parallel ranks.
-        json: print one JSON object: sequence_length, surplus, and two lists with an item each for train, valid, test:
-            `splits`: objects with the lists datasets and problems, null without data; `resonance`: null if none.
+        json: print one JSON object: sequence_length, surplus, and two lists with one item per split: `splits`: an
+            object with the lists datasets and problems, or null without data; `resonance`: an object or null.
     """
 
     micro_batch_size: Annotated[Count | None, _MIXTURE] = None
@@ -124,11 +124,11 @@ class TrainerOptions(RunOptions):
         phase_transition_iterations: steps at which a new data phase starts; samples are counted per phase.
         iteration: a training step; the phase that contains this step is built.
         mmap_bin_files: --no-mmap-bin-files reads .bin files with pread instead of mmap.
-        object_storage_cache_path: folder for copies of .idx files.
-        per_dataset_sequences_path: counts written by `tokenloom sequences-per-dataset`.
+        object_storage_cache_path: local folder for copies of .idx files from object storage.
+        per_dataset_sequences_path: file of counts, written by `tokenloom sequences-per-dataset`.
     """
 
-    GROUP = "sample counts and settings by the option names of Megatron's trainer"
+    GROUP = "sample counts and settings, with the option names of Megatron's trainer"
     WITHOUT_EFFECT: ClassVar[Any] = {
         "it is for runs that read the indices": "--dataloader-fast-cache-load --dataloader-defer-npy-index-mmap",
         "it does not change the indices": (
@@ -194,12 +194,12 @@ class CacheOptions(TrainerOptions, TokenizerOptions, JsonOption):
 
     Attributes:
         dataset: kind of dataset.
-        settings: another setting of the dataset's configuration, its value as JSON or plain text, such as
+        settings: another setting of the dataset's configuration; VALUE is JSON or plain text, as in
             masking_probability=0.15 or add_extra_token_to_sequence=false; may be repeated.
         path_to_cache: folder of the index cache, local or in a bucket.
         seed: seed of the run.
         num_dataset_builder_threads: number of datasets to build in parallel.
-        verify: build all indices again and compare them.
+        verify: build all indices again, and compare them with the indices in the cache.
         json: print one JSON object: path, verified, problems (a list of texts), sequence_length, and `datasets`: a list
             with one object per dataset: split, kind, num_samples.
     """
@@ -224,7 +224,7 @@ def prepare_cache(options: CacheOptions) -> Answer:
     sizes, tokenizer = options.wanted_sizes(), None
     if options.tokenizer_type is None:
         tokenizer = options.load_tokenizer()
-    else:  # Megatron's own tokenizer if installed, as in the run; its parser makes lists
+    else:  # Megatron's own tokenizer if Megatron is installed, as in the run; Megatron's parser makes lists
         given = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(options).items()}
         tokenizer = tokenizer_from_args(given)
     settings = {
@@ -262,7 +262,7 @@ def prepare_cache(options: CacheOptions) -> Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class CountOptions(DataOptions, JsonOption):
-    """Write the counts of sequences and document boundaries of each dataset of a blend as JSON, for the setting
+    """For each dataset of a blend, write two counts as JSON, of sequences and of document boundaries, for the setting
     `sequences_per_dataset`. A run with this setting checks the counts, and with `fast_cache_load` opens each dataset
     only when its first sample is read.
 
@@ -307,7 +307,7 @@ class StreamOptions(RunOptions, TokenizerOptions, JsonOption):
         path_to_cache: folder of the index cache, local or in a bucket.
         fast_cache_load: assume that all indices exist in the cache.
         defer_npy_index_mmap: open an index only when its first sample is read.
-        per_dataset_sequences_path: counts written by `tokenloom sequences-per-dataset`.
+        per_dataset_sequences_path: file of counts, written by `tokenloom sequences-per-dataset`.
         seed: seed of the run.
         split_name: split to read.
         micro_batch_size: samples per batch.

@@ -23,7 +23,7 @@ COMMANDS: Groups = {
         "export": ("datasets", "write documents or samples as Parquet or Arrow"),
     },
     "look at data": {
-        "info": ("datasets", "print document, token and length counts of a dataset"),
+        "info": ("datasets", "print token counts, lengths and columns of a dataset"),
         "show": ("reading", "decode a document or a training sample"),
         "verify": ("datasets", "check every row and token of a dataset"),
         "contamination": ("[check]", "find benchmark texts in data and in a run's steps"),
@@ -56,11 +56,11 @@ COMMANDS: Groups = {
 RUN_COMMANDS: Groups = {
     "the two files": {
         "init": ("run", "write a run.toml"),
-        "lock": ("run", "write run.lock, the exact data that the run reads"),
-        "amend": ("run", "change weights, sources or lengths at a position"),
+        "lock": ("run", "write run.lock, which lists the exact data of the run"),
+        "amend": ("run", "change weights, sources or lengths from a position on"),
         "check": ("run", "compare the data with run.lock"),
     },
-    "what it reads": {
+    "what a run reads": {
         "plan": ("run", "print what the run will read of each source, and when"),
         "stream": ("run", "read the batches of a run and print the throughput"),
         "diff": ("run", "find the first position where two runs differ"),
@@ -78,7 +78,7 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "run",
         description="Manage a training run. You write run.toml; the program writes run.lock. The order of samples is "
-        "computed from both. You can amend a run during training; samples that were read keep their positions. "
+        "computed from both. You can amend a run during training; samples that training has read do not move. "
         "Exit status: 0 success, 1 an error or a problem found, 2 wrong usage.",
     )
     parser.add_commands(RUN_COMMANDS)

@@ -36,7 +36,7 @@ from tokenloom.storage.json_files import members_of
 
 @dataclass(frozen=True, kw_only=True)
 class InfoOptions(JsonOption):
-    """Print the document, token and length counts of a dataset, its manifest, its origins and its columns.
+    """Print the counts of documents and tokens, the lengths, the manifest, the origins and the columns of a dataset.
 
     Attributes:
         prefixes: path of the pair without .bin or .idx, or a folder of pairs.
@@ -218,19 +218,19 @@ def catalogue(options: CatalogueOptions) -> Answer:
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions(JsonOption):
     """Write the documents of a dataset as rows of Parquet or Arrow. With --sequence-length, or for a run.toml, write
-    training samples instead, with their shifted labels.
+    training samples instead, whose labels are already shifted.
 
     Attributes:
         data: path of a pair without .bin or .idx; for samples also a glob, a folder or a run.toml.
         output: a file ending in .parquet or .arrow, or a folder for several files.
         overwrite: replace an earlier export.
-        tokenizer: for documents, adds a column of their text; for samples, replaces the tokenizer of the manifest.
+        tokenizer: for documents: add a column with their decoded text; for samples: replace the manifest's tokenizer.
         sequence_length: write samples of N tokens.
         num_samples: write only the first N samples.
-        seed: seed of the samples' shuffle (default 1234).
+        seed: seed of the shuffle of samples (default 1234).
         file_format: format of the files in an output folder.
         compression: zstd, snappy, lz4 or none.
-        row_group_bytes: maximum size of a row group.
+        row_group_bytes: maximum size in bytes of the tokens in a row group.
         part_bytes: maximum size in bytes of the tokens in one file of an output folder.
         json: print one JSON object: what ("documents" or "samples"), paths, num_rows, num_tokens, num_bytes.
     """
@@ -266,21 +266,21 @@ def export(options: ExportOptions) -> Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnOptions(JsonOption):
-    """Add a column of values to a dataset, list its columns (info), or remove a column. The setting `columns` of a
-    dataset class selects the columns that its samples contain.
+    """Add a column of values to a dataset, list the dataset's columns (info), or remove a column. The setting `columns`
+    of a dataset class selects the columns that the samples contain.
 
     Attributes:
         action: what to do with the columns.
         prefix: path of the pair without .bin or .idx.
         name: name of the column.
         values: a .npy file with a row for each token, sequence or document, in the order of the dataset. With --kind
-            document also a .parquet or .jsonl file with a row for each document, in any order; a row has the document's
-            number under `document`, and its value or list of values under NAME.
+            document also a .parquet or .jsonl file with a row for each document, in any order; a row has the index of
+            the document under `document`, and the value or list of values under NAME.
         kind: whether VALUES has a row for each token, sequence or document.
-        of: whether a sample has a token's value in the slot where the token is input, or where it is the label.
+        of: put a token's value into the slot of a sample where the token is the input (token), or the label (label).
         padding: value for the padding of a sample.
         dtype: dtype of the values (default: that of the .npy file, else float32).
-        made_by: a description of where the values come from, shown by info (default: the file name).
+        made_by: text about where the values come from, for `column info` (default: the file name).
         overwrite: replace an existing column.
         json: print one JSON object: prefix, and `columns`: an object with one object per column, by name: kind, dtype,
             shape, num_bytes, crc32, of, padding, made_by, about (names of further metadata).
@@ -337,7 +337,7 @@ def _add(options: ColumnOptions, name: str, path: str) -> None:
 
 
 def _rows_by_document(path: str, name: str, count: int) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Yields (document index, its value or values) for each row; raises `InputError` for invalid or repeated rows."""
+    """Yields (index of a document, value or values) per row; an invalid row or a repeated document is an error."""
     seen, limits = np.zeros(count, dtype=np.bool_), ReadLimits(max_record_bytes=1 << 30)
     keys, file = ("document", name), whole_file(inspect_input(path))
     with closing(open_slice(file, block_bytes=1 << 22, keys=keys, limits=limits)) as reader:

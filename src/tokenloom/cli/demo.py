@@ -52,8 +52,8 @@ class Options(JsonOption):
         sequence_length: tokens per sample.
         micro_batch_size: samples per batch.
         json: print one JSON object: prefix, num_text_bytes, tokenizer, num_documents, num_tokens, preprocess_seconds,
-            num_samples (an object by split), missing (a list of optional libraries), and `stream`: an object: tensors,
-            startup_seconds, num_epochs, num_batches, num_tokens and seconds.
+            num_samples (an object by split), missing (texts about optional libraries that are not installed), and
+            `stream`: an object: tensors, startup_seconds, num_epochs, num_batches, num_tokens and seconds.
     """
 
     output: Annotated[str, Written(metavar="FOLDER")] = "demo-output"
@@ -111,7 +111,7 @@ def run(options: Options) -> Iterator[Answer]:
 
     yield _step(f"\n6. Batches of {size} samples, by ThreadLoader")
     report = _stream(train, size)
-    kind = "torch tensors, including its import" if report["tensors"] == "torch" else "NumPy arrays"
+    kind = "torch tensors, with `import torch`" if report["tensors"] == "torch" else "NumPy arrays"
     speed = f"{report['num_tokens'] / report['seconds']:,.0f} tokens/s"
     yield _step(
         f"   start-up:  {report['startup_seconds']:.2f} s to the first batch of {kind}",

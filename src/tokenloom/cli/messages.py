@@ -1,8 +1,8 @@
 """Prints errors, warnings and progress to stderr.
 
 Messages of other packages name Python settings, such as `` `restart=True` `` or `` `memory_bytes` ``. This module
-replaces them by options of the running command, such as `` `--restart` ``. If a hint offers alternatives, separated
-by "; " or ", or ", those that name a setting without an option are removed.
+replaces these settings by options of the running command, such as `` `--restart` ``. If a hint offers alternatives, as
+in `A; B` or `A, or B`, this module removes an alternative with a setting for which the command has no option.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _OTHER_NAMES = {
     "special_tokens": "tokenizer_special_tokens",
     "template": "chat_template",
 }
-"""The option by setting, for commands without an option that is named like the setting."""
+"""{setting: name of the option}, for commands that have no option with the name of the setting."""
 
 _OTHER_COMMANDS = {
     "append_eod": "`tokenloom preprocess --append-eod`",
     "split_sentences": "`tokenloom preprocess --split-sentences`",
 }
-"""Settings that only another command has as options."""
+"""{setting: option of another command}, for commands that have no option for the setting."""
 
 _MISSING_KEY = re.compile(r": no key '.*'; found ")
 
@@ -62,7 +62,7 @@ def in_options(text: str, parser: argparse.ArgumentParser) -> str:
 
 
 def hint_in_options(hint: str, parser: argparse.ArgumentParser) -> str | None:
-    """Replaces settings by options; drops alternatives whose `setting=value` has no option; None if all are dropped."""
+    """Replaces settings by options; drops alternatives whose `setting=value` has no option; None if none is left."""
     parts = _ALTERNATIVES.split(hint)
     kept = ""
     for separator, part in zip(["", *parts[1::2]], parts[::2], strict=True):
@@ -86,7 +86,7 @@ def error_lines(error: errors.TokenloomError, parser: argparse.ArgumentParser) -
 
 @contextmanager
 def print_warnings(parser: argparse.ArgumentParser) -> Iterator[None]:
-    """Prints Python and logged warnings of the `with` block as `warning: …` lines that name options, not settings."""
+    """Prints warnings of the `with` block, also logged ones, as `warning: …` lines that name options, not settings."""
 
     def line_of(message: Warning | str, *_: object, **__: object) -> str:
         return f"warning: {printable(redacted(in_options(str(message), parser)))}\n"
@@ -104,7 +104,7 @@ def print_warnings(parser: argparse.ArgumentParser) -> Iterator[None]:
 
 
 def _actions_of(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
-    return {action.dest: action for action in reversed(parser._actions)}  # the first action of each destination
+    return {action.dest: action for action in reversed(parser._actions)}  # keeps the first action of each destination
 
 
 def _option_of(parser: argparse.ArgumentParser, setting: str, value: str | None) -> str | None:
@@ -126,7 +126,7 @@ def _option_of(parser: argparse.ArgumentParser, setting: str, value: str | None)
 def show_progress() -> Iterator[None]:
     """Prints the progress of the `with` block to stderr: one changing line on a terminal, else log lines."""
     is_animated = False  # true for a foreground process on a terminal with cursor control
-    with suppress(ValueError, OSError):  # stderr is closed, or is the terminal of another session
+    with suppress(ValueError, OSError):  # raised if stderr is closed, or is the terminal of another session
         if sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":
             is_animated = os.tcgetpgrp(sys.stderr.fileno()) == os.getpgrp()
     reporter = TerminalReporter(sys.stderr) if is_animated else LineReporter(say, say)

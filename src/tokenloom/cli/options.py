@@ -1,8 +1,8 @@
-"""Builds command-line options from dataclasses, and the parser of all commands.
+"""Builds the parser of all commands, whose options come from dataclasses.
 
 Each field of a dataclass is an option: its type gives the allowed values, its docstring the help. A command is a
-function whose argument `options` is such a dataclass; its module is imported when the command runs. A command can nest
-the settings classes of other packages:
+function whose argument `options` is such a dataclass; its module is imported when the command runs. The dataclass can
+nest the settings classes of other packages:
 
     @dataclass(frozen=True, kw_only=True)
     class Options:
@@ -16,7 +16,7 @@ the settings classes of other packages:
         settings: CorpusSettings = CorpusSettings()
 
 Wrong usage prints an `error:` and a `hint:` line and exits with status 2. Unknown options are reported before missing
-ones, because a misspelled option is both.
+options, because a misspelled option is unknown, and also missing under its right name.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ OptionsT = TypeVar("OptionsT")
 
 
 Position = typing.Annotated[int, "position"]
-"""A position of a run. A field of this type gets a second option, such as `--until-step N`, which gives a `Step`."""
+"""A position of a run. A field of this type gets a second option, such as `--until-step N`, whose value is a `Step`."""
 
 
 class Step(int):
-    """A step of a run, passed where a position is expected; it means the first position of the step."""
+    """A step of a run, passed where a position is expected; stands for the first position of the step."""
 
 
 class UsageError(Exception):
-    """Options contradict each other; the command exits with status 2, as after a parse error."""
+    """Options that do not fit together; the command exits with status 2, as after a parse error."""
 
 
 def refuse_usage(message: str) -> NoReturn:
@@ -65,7 +65,7 @@ def refuse_usage(message: str) -> NoReturn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """Overrides for the option that follows from a field's name, type and docstring.
+    """Overrides for the option that is derived from a field's name, type and docstring.
 
     Attributes:
         names: option strings, such as "--json-keys"; default: the name of the field.
@@ -100,7 +100,7 @@ class Written:
 
 @dataclass(frozen=True, kw_only=True)
 class JsonOption:
-    """Base of the options of commands that have `--json`; each command documents the keys of its JSON object.
+    """Base class of the options of commands with `--json`; each command documents the keys of its JSON object.
 
     Attributes:
         json: print one JSON object.
@@ -134,7 +134,7 @@ def _number(text: str) -> float:
 
 
 def shares(text: str) -> dict[str, float]:
-    """Parses shares by split: `train=0.99,valid=0.01`, or weights of train, valid and test such as `98,1,1`."""
+    """Parses shares, such as `train=0.99,valid=0.01`, or weights, such as `98,1,1`; returns {split: share}."""
     if "=" not in text:
         from tokenloom.datasets.splits import parse_and_normalize_split
 
@@ -147,12 +147,12 @@ def shares(text: str) -> dict[str, float]:
     for name, value, where in named_values(text, "split", "share", hint=_SPLIT_HINT):
         named[name] = parse_number(value, where)
         if not 0 < named[name] <= 1:
-            refuse(f"{where} must be in (0, 1]", hint=_SPLIT_HINT)
+            refuse(f"{where}: the share must be in (0, 1]", hint=_SPLIT_HINT)
     return named
 
 
 def split_weights(text: str) -> str:
-    """Parses weights or shares, see `shares`; returns weights of train, valid and test such as `98,1,1`."""
+    """Parses weights or shares, see `shares`; returns them as weights of train, valid and test, such as `98,1,1`."""
     named = shares(text)
     if "=" not in text:
         return text
@@ -162,7 +162,7 @@ def split_weights(text: str) -> str:
 
 
 def named_values(text: str, what: str, value: str, *, hint: str) -> Iterator[tuple[str, str, str]]:
-    """Yields (name, value, location for messages) of each item of NAME=VALUE,…; a missing or repeated name is an error.
+    """Yields (name, value, location for errors) of each item of `NAME=VALUE,…`; a missing or repeated name is an error.
 
     `what` and `value` are the words for NAME and VALUE in error messages.
     """
@@ -193,13 +193,13 @@ _OF_TYPES: dict[Any, Written] = {
 def declare(
     parser: Any, kind: type[OptionsT], written: Written = Written()
 ) -> Callable[[argparse.Namespace], OptionsT]:
-    """Adds an option to a parser for each field of a dataclass and of nested dataclasses, fields of subclasses first.
+    """Adds options to a parser: one per field of a dataclass and its nested dataclasses; fields of subclasses first.
 
     Class attributes refine the options:
         GROUP: title of the help group of the class's own fields.
         EITHER: tuples of mutually exclusive fields.
         ONE_OF: mapping of a name, for error messages, to a tuple of fields; at least one of the fields is required.
-        WITHOUT_EFFECT: mapping of a reason to ignored options, `--flag --option=N --several=N…`; not in the help.
+        WITHOUT_EFFECT: mapping of a reason to ignored options, `--flag --option=N --several=N…`; the help omits these.
 
     Returns a function that builds the dataclass from the parsed options; it raises `ConfigError` for invalid values.
     """
@@ -225,7 +225,7 @@ def declare(
         others = dict(ours.others)
         if "position" in marks:
             given = {"metavar": "N", "type": option(lambda text: Step(whole_number(text)))}
-            others[f"--{name.rpartition('_')[0] or 'at'}-step"] = {"help": "the same as a step number, from 0", **given}
+            others[f"--{name.rpartition('_')[0] or 'at'}-step"] = {"help": "first position of step N, from 0", **given}
         if ours.is_positional and ours.names:
             others[ours.names[0]] = {"metavar": "PATH", "help": f"the same as {ours.metavar}"}
             parser.one_of[f"{ours.metavar} (or {ours.names[0]})"] = (name,)
@@ -257,13 +257,13 @@ class _IgnoreOption(argparse.Action):
 
 
 def arguments_of(options: object, function: Callable[..., Any], **others: Any) -> dict[str, Any]:
-    """Returns keyword arguments of a function or class: the options that are its parameters, and `others`."""
+    """Returns keyword arguments for a function or class: options with the name of a parameter, and `others`."""
     names = inspect.signature(function).parameters
     return {name: value for name, value in vars(options).items() if name in names} | others
 
 
 def _unwrap(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Splits a type hint into the type, without `Annotated` and None, and the annotations."""
+    """Returns the type in a type hint, without `Annotated` and None, and the annotations of the hint."""
     marks: tuple[Any, ...] = ()
     while True:
         origin = typing.get_origin(hint)
@@ -284,7 +284,7 @@ def _argument_of(name: str, type_: Any, marks: tuple[Any, ...], default: Any, ou
         return given | {"action": "store_false" if default is True else "store_true", "help": help_}
     is_needed = default is MISSING
     given["default"] = None if is_needed else default
-    if ours.is_positional and ours.names:  # without a default, which would overwrite the option's value
+    if ours.is_positional and ours.names:  # no default, which would overwrite the option's value
         given |= {"nargs": "?", "default": argparse.SUPPRESS}
     elif ours.is_positional:
         given["nargs"] = None if is_needed else "?"
@@ -338,7 +338,7 @@ _WORDS = (
     (r"not allowed with argument (\S+)", r"cannot be combined with `\1`"),
     (r"ignored explicit argument (.+)", r"takes no value, got \1"),
 )
-"""Patterns of argparse's error messages, with our wording."""
+"""Patterns in argparse's error messages, with their replacements."""
 
 
 class CommandParser(argparse.ArgumentParser):

@@ -37,7 +37,7 @@ class Answer:
     """The result of a command.
 
     Attributes:
-        record: value printed as one line with `--json`, see `json_text`; an iterator prints one line per item.
+        record: value that `--json` prints as one line, see `json_text`; of an iterator, each item is one line.
         lines: text printed without `--json`.
         status: exit status.
     """
@@ -145,9 +145,9 @@ def table(
 
 
 def facts_lines(title: str, facts: Mapping[str, Any], *, most: int | None = MOST_ROWS) -> Iterator[str]:
-    """Yields the lines of a summary (see `HasFacts`): names and values as a table, each list as a table, then problems.
+    """Yields the lines of a summary (see `HasFacts`): a table of names and values, a table per list, then problems.
 
-    Nested mappings are flattened to "outer inner" names. None is left out; in a nested mapping it is printed as "none".
+    Nested mappings are flattened to "outer inner" names. A value None is omitted; in nested mappings, it is "none".
     """
     plain: list[tuple[str, Any]] = []
     tables: dict[str, Any] = {}
@@ -209,7 +209,7 @@ class StoppedBySignal(KeyboardInterrupt):
 def raise_signals() -> Iterator[None]:
     """Raises `StoppedBySignal` on the first SIGTERM or SIGHUP in the `with` block, and ignores later signals.
 
-    Closed terminals and service managers send several signals at once. A signal that has a handler keeps that handler.
+    Closed terminals and service managers send several signals at once. A signal that already has a handler keeps it.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

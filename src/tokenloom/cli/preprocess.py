@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _TEMPLATED = ("HuggingFaceTokenizer", "GPT2BPETokenizer", "GPT2BPE", "BertWordPieceLowerCase", "BertWordPieceCase")
-"""Megatron's tokenizer types that by default add the special tokens of the tokenizer's template to each text."""
+"""Megatron's tokenizer types that by default add special tokens of a post-processor, such as [CLS], to each text."""
 
 _TOOL = "names of Megatron's preprocess_data.py"
 INPUT = Written(metavar="INPUT", names=("--input",), is_positional=True)
@@ -44,7 +44,7 @@ class ReferenceTokenizer:
         tokenizer_special_tokens: additional special tokens.
         tiktoken_num_special_tokens: number of ids reserved for special tokens (default 1000).
         null_tokenizer_eod_id: end-of-document id of a NullTokenizer.
-        tokenizer_hf_no_include_special_tokens: do not add the special tokens of the tokenizer's template.
+        tokenizer_hf_no_include_special_tokens: do not add the special tokens of the post-processor, such as [CLS].
     """
 
     GROUP = "tokenizer by Megatron's option names, instead of --tokenizer"
@@ -71,7 +71,7 @@ class ReferenceTokenizer:
 
     @property
     def has_template(self) -> bool:
-        """Whether Megatron adds the special tokens of this tokenizer's template to each text."""
+        """Whether Megatron adds the special tokens of this tokenizer's post-processor to each text."""
         return self.tokenizer_type in _TEMPLATED and not self.tokenizer_hf_no_include_special_tokens
 
 
@@ -83,8 +83,8 @@ class TokenizerOptions(ReferenceTokenizer):
         tokenizer: a tokenizer.json, a SentencePiece .model, a .tiktoken, GPT-2's vocab.json or BERT's vocab.txt, or a
             folder with one of these; byte: the ids are the bytes of the text; null:N: texts are lists of ids below N.
         tokenizer_kind: kind of tokenizer; auto detects it from the content of the file.
-        tiktoken_pattern: regular expression with which tiktoken splits words, or r50k, p50k, cl100k, o200k (default:
-            from PATH.json, or known for published files); v1 or v2 for a TikTokenizer.
+        tiktoken_pattern: regular expression with which tiktoken splits texts, or r50k, p50k, cl100k, o200k (default:
+            that in PATH.json, or that of the published file); for a TikTokenizer v1 or v2.
         eod_token: end-of-document token if the tokenizer defines none.
     """
 
@@ -130,7 +130,7 @@ class RunnerOptions:
         num_workers: number of threads over all processes (default: one per processor).
         runner: run on this machine or on a Ray cluster.
         ray_address: address of the Ray cluster (default: the cluster on this machine, or a new one).
-        restart: discard the work of an interrupted run instead of resuming it.
+        restart: discard the work of an interrupted job instead of resuming the job.
     """
 
     GROUP = "execution"
@@ -184,7 +184,7 @@ class JobOptions(RunnerOptions):
             num_tokens = summary.numbers.get("num_text_tokens", summary.num_tokens)
             yield f"{self.output_prefix}: {summary.num_documents:,} documents, {num_tokens:,} tokens, {time}"
             if doubled := summary.numbers.get("num_doubled"):
-                yield f"{doubled:,} texts already contain a special token that was added"
+                yield f"{doubled:,} texts already contained a special token that was added to them"
             if summary.num_rejected:
                 yield f"{summary.num_rejected:,} bad records were moved to {', '.join(summary.rejected_paths)}"
 
@@ -192,7 +192,7 @@ class JobOptions(RunnerOptions):
 
 
 def written(**fields: Written) -> Written:
-    """Returns the overrides for options that are settings of a job; `fields` are further overrides, by field."""
+    """Returns the overrides for a nested class of job settings; `fields` are further overrides, by field."""
     origins = Written(help="do not write PREFIX.origins.npy, which maps documents to input files and records")
     skips = "move any number of bad records to PREFIX.rejected.jsonl instead of stopping"
     skip_all = {"action": "store_const", "const": BadRecordBudget(most=None), "help": skips}
@@ -208,7 +208,7 @@ _SETTINGS = written(
         names=("--split",),
         metavar="SPLIT",
         parse=shares,
-        help="write one dataset per split: train=0.99,valid=0.01 or 98,1,1; a hash of its text assigns a document",
+        help="write one dataset per split: train=0.99,valid=0.01 or 98,1,1; a hash of the text assigns each document",
     ),
 )
 
@@ -222,7 +222,7 @@ class TextOptions(TokenizerOptions, JobOptions, JsonOption):
         inputs: files, folders, globs, s3:// URLs, @FILE with a list of these, or - for standard input. Formats are JSON
             lines, text, Parquet, Arrow and Hugging Face datasets; also compressed with gzip, zstd, bz2 or xz.
         named_inputs: the inputs, instead of INPUT; files of unknown format are read as JSON lines.
-        partitions: number of processes; the threads of --workers are divided among them.
+        partitions: number of processes; the threads of --workers are divided among these processes.
         lang: language for --split-sentences. For other languages, write each text as a list of sentences.
         dataset_impl: output format; there is only one.
         bos_token: begin-of-document token if the tokenizer defines none.
@@ -296,9 +296,9 @@ def _preview_lines(preview: CorpusPreview) -> Iterator[str]:
             known["bytes_per_token"] = document.num_text_bytes / document.num_tokens
         yield from facts_lines(f"{document.path}, {document.key!r}", known)
         if document.is_doubled:
-            yield "  its text already contains a special token that is added"
+            yield "  the text already contains a special token that is added to it"
         if not document.is_exact:
-            yield "  decoding its tokens gives another text: the tokenizer normalizes text or lacks characters"
+            yield "  the decoded tokens differ from the text: the tokenizer normalizes text or lacks characters"
     bad = [members(each, "path", "unit", "line", "reason") for each in preview.bad_lines]
     yield from facts_lines("total; nothing was written", {**members(preview), "documents": None, "bad_lines": bad})
 
@@ -326,14 +326,14 @@ def preprocess_chat(options: ChatOptions) -> Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class MultimodalOptions(TokenizerOptions, JobOptions, JsonOption):
-    """Tokenize texts and store their images in PREFIX.bin and .idx: a document is the text (mode 0), then the bytes of
-    the image file (mode 1). Run the same command again to resume an interrupted job; run it on several machines with a
-    shared folder to divide the work.
+    """Tokenize texts and store them with their images in PREFIX.bin and .idx: a document is the text (mode 0), then the
+    bytes of the image file (mode 1). Run the same command again to resume an interrupted job; run it on several
+    machines with a shared folder to divide the work.
 
     Attributes:
         input_path: JSON lines, or a folder of file pairs with equal names, such as cat.txt and cat.jpg.
-        input_image: folder of images for the records of INPUT, in order of the images' file names, as for Megatron's
-            preprocess_mmdata.py; writes the pairs to PREFIX.pairs.jsonl.
+        input_image: folder of images, as for Megatron's preprocess_mmdata.py; record n of INPUT gets the n-th image by
+            file name; writes the records with their images to PREFIX.pairs.jsonl.
         json: print one JSON object with the keys of `preprocess`; the object `numbers` has num_text_tokens,
             num_image_bytes, num_truncated.
     """
@@ -354,7 +354,7 @@ def preprocess_multimodal(options: MultimodalOptions) -> Answer:
 
     tokenizer, path = options.load_tokenizer(), options.input_path
     if options.has_template and TemplateTokens.of(tokenizer) != TemplateTokens():
-        message = f"the template of `{tokenizer.path}` adds special tokens, which this command does not support"
+        message = f"the post-processor of `{tokenizer.path}` adds special tokens, which this command does not support"
         refuse(message, hint="add --tokenizer-hf-no-include-special-tokens")
     if options.input_image is not None:
         images, path, key = options.input_image, f"{options.output_prefix}.pairs.jsonl", options.settings.image_key

@@ -1,4 +1,4 @@
-"""Commands that print, search, deny or read again the samples of a run: show, trace, when, deny, replay."""
+"""Commands about the documents and samples of a run: show, trace, when, deny, replay."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ from tokenloom.tokenizers.text_tokenizer import TextTokenizer, decoded
 
 Row = dict[str, Any]
 Matches = dict[tuple[int, int], list[tuple[int, int] | None]]
-"""By (source, document), the (start, length) of each match in its tokens; None for the whole document."""
+"""{(source, document): matches}; a match is (start, length) in the document's tokens, or None: the whole document."""
 
-_TEXT_WIDTH = 100  # characters shown of the text of a document
-_CHUNK_POSITIONS = 4096  # traced at a time: a million spans of long samples at most
-_CHUNK_DOCUMENTS = 1000  # searched at a time
+_TEXT_WIDTH = 100  # first characters of a document that are shown
+_CHUNK_POSITIONS = 4096  # positions to trace at a time: a million spans of long samples at most
+_CHUNK_DOCUMENTS = 1000  # documents to search for at a time
 _MOST_LINES, _MOST_HELD_OUT, _MOST_SHOWN = 1000, 20, 10
 
-_POSITIONS = "positions: numbers, ranges such as 100:200, or lists of both"
+_POSITIONS = "steps, positions and ranks: N, a range such as 100:200, or a list such as 5,100:200"
 _PER_SPAN = "output per span"
 _OUTPUT = "output"
 
@@ -68,7 +68,7 @@ def _ranges(text: str) -> list[range]:
         start = parse_integer(first.strip(), where, at_least=0)
         ranges.append(range(start, parse_integer(stop.strip(), where, at_least=0) if colon else start + 1))
         if not ranges[-1]:
-            refuse(f"{where} is an empty range", hint="the end of a range is exclusive: 5:6 is position 5")
+            refuse(f"{where} is an empty range", hint="the end of a range is exclusive: 5:6 contains only 5")
     return ranges
 
 
@@ -83,8 +83,8 @@ _Numbers = Written(parse=_ranges, is_repeated=True, group=_POSITIONS)
 @dataclass(frozen=True, kw_only=True)
 class ShowOptions(SampleOptions, JsonOption):
     """Decode a document or a training sample. Prints a heading per document and marks special tokens, padding, prompts,
-    answers, and the tokens that have loss as labels. If neither --tokenizer nor the manifest names a tokenizer, prints
-    token ids. A terminal shows one screen of a document; pipe to `less` for all. Obeys NO_COLOR and FORCE_COLOR.
+    answers, and the tokens with loss. If neither --tokenizer nor the manifest names a tokenizer, prints token ids. A
+    terminal shows one screen of a document; pipe the output to `less` to see all. Obeys NO_COLOR and FORCE_COLOR.
 
     Attributes:
         prefix: path of the pair without .bin or .idx.
@@ -146,7 +146,7 @@ def _of_run(path: str, options: ShowOptions) -> Shown:
 
 
 def _tokenizer_of(opened: Run, path: str | None) -> TextTokenizer | None:
-    """Loads the tokenizer at `path`. If None, loads the run's tokenizer; after an error, prints it and returns None."""
+    """Loads the tokenizer at `path`, or if None, that of the run; if the latter fails, says why and returns None."""
     if path is not None:
         return load_tokenizer(path)
     try:
@@ -164,7 +164,7 @@ def _of_pair(options: ShowOptions) -> Shown:
     except TokenizerError as error:
         if options.tokenizer is not None or options.document is None:
             raise
-        say(f"{error.message}: showing ids")
+        say(f"{error.message}: showing token ids")
     if options.document is not None:
         return shown_document(pair, options.document, tokenizer)
     if pair.data.multimodal:
@@ -242,7 +242,7 @@ def _text_lines(rows: Sequence[Row], *names: str) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class RunFiles(RunPath, RankOptions):
-    """Options that name files other than the data of a run.
+    """Options that name further files of a run: tokenizer, index cache and losses.
 
     Attributes:
         tokenizer: tokenizer.json or its folder (default: the tokenizer of the run).
@@ -262,8 +262,8 @@ class NamedDocuments(RunPath):
     """Options that name documents of a run.
 
     Attributes:
-        document: document N, from 0, of source NAME.
-        record: the document made from line or row N, from 1, of input file FILE.
+        document: document N (from 0) of source NAME.
+        record: the document made from line or row N (from 1) of input file FILE.
     """
 
     GROUP = "documents (one or more of these)"
@@ -274,10 +274,10 @@ class NamedDocuments(RunPath):
 
 @dataclass(frozen=True, kw_only=True)
 class TraceOptions(RunFiles):
-    """Print the samples at steps or positions of a run: their spans of documents, each with its source, its pass, and
-    its line or row in the input file. With --worst, rank the documents by their share of the loss that `LossRecorder`
-    stored during training, and print the command that denies them. The exit status is 1 if --check-inputs finds a
-    problem.
+    """Print the samples at steps or positions of a run. A sample is printed as spans of documents, each span with the
+    source, the pass, and the line or row of the input file. With --worst, rank the documents by their share of the loss
+    that `LossRecorder` stored during training, and print the command that denies them. The exit status is 1 if
+    --check-inputs finds a problem.
 
     Attributes:
         step: steps, from 0.
@@ -285,14 +285,14 @@ class TraceOptions(RunFiles):
         rank: print only the samples of these data-parallel ranks.
         holdout: --position is a position among the held-out samples.
         text: print the decoded text.
-        from_input: print the record, read again from the input file.
+        from_input: read the record again from the input file, and print it.
         check_inputs: report input files that have changed since they were tokenized.
-        worst: print instead the N documents with the largest share of the loss, and their first words (--text: all).
+        worst: print instead the N documents with the largest share of loss, with their first words (--text: all words).
         json: print one JSON object per span, one per line: position, step, rank, micro_batch, source, pass, document,
             start, length, file, record (from 1), slot, denied, stage, walk, window, pair, row, run; text with --text,
             input with --from-input; unknown values are null. With --worst one object per document: source, document,
-            file, record, pair, row, loss, loss_of ("document", or "sample" if a sample's loss was divided in proportion
-            to tokens), length, positions (a list), share, text.
+            file, record, pair, row, loss, loss_of ("document", or "sample" if the loss of a sample was divided among
+            its documents in proportion to tokens), length, positions (a list), share, text.
     """
 
     EITHER: ClassVar[Any] = (("step", "position"), ("worst", "from_input"), ("worst", "check_inputs"))
@@ -373,7 +373,7 @@ def _position_chunks(options: TraceOptions, topology: Topology | None, end: int)
         last = max(each.stop for each in steps) - 1
         if (stop := at(last + 1)) > end:
             last_step = topology.batch_sizes.step_of_position(end) - 1
-            hint = f"its last whole step is {last_step:,}" if last_step >= 0 else "it has no whole step"
+            hint = f"the last whole step is {last_step:,}" if last_step >= 0 else "the run has no whole step"
             reads = f"reads positions {at(last):,} to {stop - 1:,}"
             refuse(f"step {last:,} out of range: it {reads}; the run has {end:,} positions", hint=hint)
         ranges += [range(at(step), at(step + 1)) for step in chain(*steps)]
@@ -419,10 +419,10 @@ def _worst(
 
 
 def _open_losses(opened: Run, path: str | None) -> str | None:
-    """Returns the folder of losses: `path`, or if None the folder beside `run.toml`; prints its incomplete files."""
+    """Returns the folder of losses: `path`, or if None, `losses` beside `run.toml`; reports incomplete files."""
     folder = losses_folder(opened, path)
     for file in () if folder is None else torn_files(folder):
-        say(f"`{file}`: its last record is incomplete and ignored")
+        say(f"`{file}`: the last record is incomplete, and is ignored")
     return folder
 
 
@@ -472,19 +472,19 @@ def _deny_lines(options: BatchSizes, opened: Run, documents: Sequence[Row], firs
 
 @dataclass(frozen=True, kw_only=True)
 class WhenOptions(NamedDocuments, RunFiles):
-    """Find every position of a run, past or future, that reads given documents; print its pass and its stage. Only
-    --tokens and --ids read the data; everything else is computed. If losses were recorded, also print the loss per
+    """Find every position of a run, past or future, that reads given documents; print the pass and the stage of each.
+    Only --tokens and --ids read the data; everything else is computed. If losses were recorded, also print the loss per
     token, high losses in color. The exit status is 0 even if no position reads the documents.
 
     Attributes:
-        text_file: documents whose whole text is that of FILE; needs hashes (`preprocess --document-hashes`).
+        text_file: documents whose whole text equals that of FILE; needs hashes (`preprocess --document-hashes`).
         tokens: documents that contain this text; reads all data.
-        ids: documents that contain these token ids in a row; reads all data.
+        ids: documents that contain this sequence of token ids; reads all data.
         until_position: search only before position N.
-        json: print one JSON object per span, one per line: the keys of `trace --json`, match (first matching token),
-            num_matched (matching tokens) and seen (whether training has consumed the position, by run.lock); unknown
-            values are null. With losses, also loss, loss_of ("document" or "sample", as in `trace --json`) and
-            loss_level (1 or 2: above 1.5 or 3 times the median; else 0).
+        json: print one JSON object per span, one per line: the keys of `trace --json`, match (index of the first
+            matching token), num_matched (number of matching tokens) and seen (whether training has consumed the
+            position, by run.lock); unknown values are null. With losses, also loss, loss_of (as in `trace --json`) and
+            loss_level (1: above 1.5 times the median; 2: above 3 times the median; else 0).
     """
 
     ONE_OF: ClassVar[Any] = {
@@ -541,7 +541,7 @@ def when(options: WhenOptions) -> Iterator[Answer]:
         where = "" if stop is None else f" before position {stop:,}"
         yield f"{counted(num_rows, 'span')}{where}" if num_rows else f"never read{where}"
         if num_rows > _MOST_LINES:
-            yield f"showing the first {_MOST_LINES:,}; --json prints all"
+            yield f"showing the first {_MOST_LINES:,} spans; --json prints all"
 
     yield Answer(rows(), lines())
     if origins.missing and options.json:
@@ -556,7 +556,7 @@ def _matches_of(options: WhenOptions, opened: Run) -> Matches:
     for source, documents in resolved.by_source:
         matches.update(((source, document), [None]) for document in documents)
     for name in resolved.empty_records:
-        say(f"{name} has no document in this run: it was blank, bad or a duplicate, or is part of other data")
+        say(f"{name} has no document in this run: the record was blank, bad, a duplicate, or is part of other data")
     if resolved.unknown_pairs:
         say(origins_missing(resolved.unknown_pairs))
     if options.text_file is not None:
@@ -564,7 +564,7 @@ def _matches_of(options: WhenOptions, opened: Run) -> Matches:
         texts = [text, text.removesuffix("\n"), text.removesuffix("\r\n"), f"{text}\n"]
         same_texts, missing = find_whole_texts(lock, texts)
         if missing:
-            say(f"{counted(len(missing), 'pair')} not searched, without hashes: `{missing[0]}`, …")
+            say(f"cannot search {counted(len(missing), 'pair')} that lack hashes of texts: `{missing[0]}`, …")
         for document in same_texts:
             matches.setdefault(document, []).append(None)
     found = [] if options.ids is None else find_ids(lock, options.ids)
@@ -584,15 +584,15 @@ def _by_source(documents: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
 @dataclass(frozen=True, kw_only=True)
 class DenyOptions(NamedDocuments, RankOptions):
     """Deny documents, starting at a position that training has not consumed: their tokens become padding without loss;
-    all other tokens keep their positions. Adds [[denied]] to run.toml and writes run.lock; either both files change or
-    none. Prints the changed steps, and digests that prove that nothing else moved.
+    all other tokens keep their positions. Adds [[denied]] to run.toml and writes run.lock; both files change, or
+    neither. Prints the changed spans, and digests that prove that nothing else moved.
 
     Attributes:
         documents_file: a file of documents (NAME:N) and records (FILE:N), one per line.
         reason: the reason, stored in run.toml.
         from_position: the first position with padding, from 0.
         until_position: list only changes before position N.
-        since_start: also list earlier steps that read the documents.
+        since_start: also list the spans of the documents at earlier positions.
         dry_run: print the changes, write nothing.
         json: print one JSON object: path, written, position, reason, listed_until, num_positions, num_tokens; lists of
             names: documents, already_denied, held_out, no_document; unknown_pairs (prefixes without origins); lists of
@@ -675,14 +675,14 @@ def _with_steps(table: SpanTable, topology: Topology | None) -> SpanTable:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayOptions(RunPath, BatchSizes):
-    """Read a range of positions again and print its digest, as `check_reading` prints it at a checkpoint. The digest
-    is a sum over positions and tokens; ranks, microbatches and threads do not change it. The exit status is 1 if the
-    digest differs from --expect.
+    """Read a range of positions again and print its digest, in the form that `check_reading` returns. The digest is a
+    sum over positions and tokens; ranks, microbatches and threads do not change it. The exit status is 1 if the digest
+    differs from --expect.
 
     Attributes:
         from_position: the first position (default: that of --expect, else 0).
         to_position: the position after the last one (default: that of --expect, else the end of the run).
-        expect: the expected digest.
+        expect: the expected digest, as printed, or only its 32 hex digits.
         expect_file: a file of expected digests, one per line, such as one per checkpoint.
         threads: number of reading threads.
         json: print one JSON object per range: digest, run, start, stop, num_samples; if a digest is expected, also
@@ -704,7 +704,7 @@ def replay(options: ReplayOptions) -> Iterator[Answer]:
     for wanted, expected in _wanted_ranges(options, opened, name):
         if wanted.stop > len(dataset):
             size = f"`{opened.path}` has {len(dataset):,} positions"
-            refuse(f"range {wanted.start}-{wanted.stop} out of range: {size}")
+            refuse(f"positions {wanted.start}-{wanted.stop} out of range: {size}")
         digest = digest_of_positions(dataset, range(wanted.start, wanted.stop), num_threads=options.threads)
         answer = dataclasses.replace(wanted, run=name, digest=digest)
         record = {"digest": str(answer), "num_samples": digest.num_samples, **members(answer, "run", "start", "stop")}
@@ -728,7 +728,7 @@ def _wanted_ranges(options: ReplayOptions, opened: Run, name: str) -> list[tuple
         if not given:
             refuse(f"`{options.expect_file}` has no digests")
         if (start, stop) != (None, None):
-            refuse_usage("--expect-file contains the positions: pass no others")
+            refuse_usage("--expect-file contains the positions: pass no other positions")
         return [(each, each.digest.hexdigest()) for each in given]
     if options.expect is None or re.fullmatch("[0-9a-f]{32}", options.expect):  # a sum without its range
         stop = opened.num_samples if stop is None else stop
@@ -740,12 +740,12 @@ def _wanted_ranges(options: ReplayOptions, opened: Run, name: str) -> list[tuple
     expected = _parse_digest(options.expect, name)
     own = (expected.start, expected.stop)
     if (wanted := (own[0] if start is None else start, own[1] if stop is None else stop)) != own:
-        refuse(f"expected a digest of positions {wanted[0]}-{wanted[1]}, found one of {own[0]}-{own[1]}")
+        refuse(f"expected a digest of positions {wanted[0]}-{wanted[1]}, found positions {own[0]}-{own[1]}")
     return [(expected, expected.digest.hexdigest())]
 
 
 def _parse_digest(text: str, name: str) -> RangeDigest:
     if (digest := RangeDigest.parse(text)).run != name:
         hint = "pass the run.toml of that run: the two runs differ in seed, order or initial data"
-        refuse(f"expected a digest of run {name}, found one of {digest.run}", hint=hint)
+        refuse(f"expected a digest of run {name}, found a digest of run {digest.run}", hint=hint)
     return digest

@@ -154,8 +154,8 @@ class LockOptions(RunPath, BatchSizes):
 
     Attributes:
         consumed_samples: number of samples that training has consumed (default: as in run.lock).
-        drop: accept that denials were removed from run.toml, or that consumed positions are given up because training
-            goes back to an earlier checkpoint.
+        drop: denials: accept that denials were removed from run.toml, or begin later; consumed: accept fewer consumed
+            samples than in run.lock, because training goes back to an earlier checkpoint.
         dry_run: print the changes, write nothing.
         json: print one JSON object: path, written, consumed, digest, num_samples, num_sources, num_pairs, num_tokens,
             stopped, cut_short, no_document (records without a document), unknown_pairs (prefixes without origins),
@@ -219,7 +219,7 @@ def _answer(
         segments = lock.segments if changes is None else changes.new_segments
         facts: dict[str, Any] = {
             "exhausted": list(map(members, locked.exhausted)),
-            "denied without a document": locked.empty_records,
+            "denied records without a document": locked.empty_records,
             "dropped": locked.dropped,
             **change_facts,
         }
@@ -241,7 +241,7 @@ def _answer(
 
 
 def _segment(lock: RunLock, segment: LockedSegment, *, as_text: bool = False) -> dict[str, Any]:
-    """Returns the values of a segment to print; `weights` is a mapping by source, or with `as_text` a text."""
+    """Returns the values of a segment for display; `weights` is {source: weight}, or a text if `as_text`."""
     weights: Any = {lock.sources[source].name: weight for source, weight in segment.weights}
     if as_text:
         total, ranked = sum(weights.values()), sorted(segment.weights, key=lambda each: (-each[1], each[0]))
@@ -255,18 +255,18 @@ def _segment(lock: RunLock, segment: LockedSegment, *, as_text: bool = False) ->
 @dataclass(frozen=True, kw_only=True)
 class AmendOptions(RunPath, BatchSizes):
     """Change a run, starting at a position that training has not consumed: edit run.toml and write run.lock. Prints the
-    edit and its effects. Either both files change or none. A change that would move an earlier sample is an error.
+    edit and its effects. Both files change, or neither. A change that would move an earlier sample is an error.
 
     Attributes:
         at_position: the first position that changes, from 0.
         weights: weights of the stage's sources, such as web=5,code=5.
-        stage_name: name of the stage (default: "from" and the position).
+        stage_name: name of the new stage (default: "from" and the position).
         sequence_length: tokens per sample of the stage.
         tokens: total tokens of the stage, such as 50B.
         samples: total samples of the stage.
         add_source: a new source, such as books='data/books/*'; may be repeated.
         deny: a file that lists documents to deny, such as web:12345, one per line.
-        grow: add the new pairs that `data` of the sources in run.toml matches.
+        grow: add the new pairs that the `data` of sources in run.toml matches.
         dry_run: print the changes, write nothing.
         json: print one JSON object: path, written, position, diff, and the keys of `run lock`.
     """
@@ -330,11 +330,11 @@ def run_check(options: CheckOptions) -> Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class IdOptions(RunPath, BatchSizes):
-    """Print the ID of a run: a SHA-256 of its seed and initial data, which amendments do not change. Loaders store it
-    as `run` in their state. Also print a digest of the sample order before a position. RUN may also be a lock file.
+    """Print the ID of a run, which amendments do not change: a SHA-256 of the seed and the initial data. Loaders store
+    the ID as `run` in their state. Also print a digest of the sample order before a position. RUN may be a lock file.
 
     Attributes:
-        position: the position, from 0 (default: the number of consumed samples in run.lock; if 0, print no digest).
+        position: the position, from 0 (default: the number of consumed samples in run.lock; if that is 0, no digest).
         json: print one JSON object: path, run, position, digest and num_samples.
     """
 
@@ -359,7 +359,7 @@ class DigestOptions(RunPath, BatchSizes):
     """Print a SHA-256 of all that determines the samples before a position; equal digests mean equal samples.
 
     Attributes:
-        position: the position, from 0 (default: the number of consumed samples in run.lock; if 0, the end of the run).
+        position: the position, from 0 (default: number of consumed samples in run.lock; if that is 0, end of the run).
         json: print one JSON object: position, digest and run.
     """
 
@@ -381,20 +381,20 @@ _EXHAUSTED = {
     "renormalise": "the run continues with the other sources",
     "repeat": "the source is repeated",
 }
-"""By `on_exhausted`, the behavior once a source was read `max_passes` times."""
+"""{`on_exhausted`: behavior once a source has been read `max_passes` times}."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions(RunPath, BatchSizes):
     """Print what a run will read, computed from run.lock without reading data: the samples, tokens and passes of each
     source per stage, where passes end, where a source reaches its maximum number of passes, and which tokens are never
-    read. With --tokens-per-second, also print times and dates.
+    read. With --tokens-per-second, also print times, and with --start, dates.
 
     Attributes:
         tokens_per_second: training throughput over all ranks.
         start: date and time at which training reads the first unconsumed position (default: print no dates).
         json: print one JSON object: run, cut_short, num_samples, num_tokens; lists of objects: segments, sources, caps;
-            and the object `end`. Segments, caps and `end` have step, seconds and date if the options give these.
+            and the object `end`. Segments, caps and `end` have step, seconds and date if the options determine these.
     """
 
     tokens_per_second: Annotated[float | None, Written(metavar="N", group="dates")] = None
@@ -448,7 +448,7 @@ def _plan_lines(options: PlanOptions, opened: Run, plan: RunPlan, schedule: _Sch
 
 
 class _Schedule:
-    """A map from positions to steps, times and dates; time zero is the first unconsumed position."""
+    """A map from positions to steps, times and dates; at time 0, training reads the first unconsumed position."""
 
     def __init__(self, options: PlanOptions, lock: RunLock) -> None:
         self._lock, self._sizes = lock, options.batch_sizes(lock)
@@ -497,9 +497,9 @@ def _reading(reading: PlannedReading) -> tuple[str | int | None, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerOptions(RunPath, BatchSizes):
-    """Account for the tokens of a run before a step. For each stage and source, print the tokens of its passes: read
-    with loss, read without loss (by reason), never read, and left for later. Then print what the samples contain. The
-    exit status is 1 if these counts do not add up. Data is read only where it determines which tokens have loss.
+    """Account for the tokens of a run before a step. For each stage and source, print counts of tokens: read with loss,
+    read without loss (by reason), never read, and left for later. Then print what the samples contain. The exit status
+    is 1 if these counts do not add up. Data is read only where the loss of tokens depends on it.
 
     Attributes:
         until_position: count only positions before N (default: the whole run).

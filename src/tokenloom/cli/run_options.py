@@ -54,7 +54,7 @@ class DataOptions:
 
     def __post_init__(self) -> None:
         if any(getattr(self, name) for name in _ALL_SPLITS) and any(getattr(self, name) for name in _ONE_SPLIT):
-            refuse_usage("options for a single split, such as --train-data-path, exclude --data-path and its files")
+            refuse_usage("options for one split, such as --train-data-path, exclude those for all, such as --data-path")
 
     def data_settings(self) -> BlendSettings:
         """Returns the blend as settings of a dataset configuration."""
@@ -84,7 +84,7 @@ class SizeOptions:
     """Minimum sample counts per split.
 
     Attributes:
-        train_samples, valid_samples, test_samples: number of samples of this split (default: one epoch).
+        train_samples, valid_samples, test_samples: minimum number of samples of this split (default: one epoch).
     """
 
     GROUP = "minimum number of samples"
@@ -124,11 +124,11 @@ class RunOptions(SizeOptions, DataOptions):
     def wanted_sizes(self) -> list[int | None]:
         wanted = super().wanted_sizes()
         if self.full_validation and wanted[1] is not None:
-            refuse(f"--full-validation and a number of valid samples exclude each other, got {wanted[1]}")
+            refuse(f"--full-validation excludes --valid-samples, got --valid-samples {wanted[1]}")
         return wanted
 
     def run_settings(self, kind: type[BlendedMegatronDatasetConfig] = BlendedMegatronDatasetConfig) -> dict[str, Any]:
-        """Returns by name the options that are settings of the configuration class `kind`."""
+        """Returns {name: value} of the options that are settings of the configuration class `kind`."""
         data = self.data_settings()
         split = self.split or (None if "blend_per_split" in data else "969,30,1")
         return arguments_of(self, kind, split=split, **data)
@@ -151,7 +151,7 @@ class BatchSizes:
 
     Attributes:
         global_batch_size: samples per step, over all ranks.
-        batch_size_schedule: batch sizes by consumed tokens: "0:768 250B:1536" is 768, from 250B tokens on 1536 samples.
+        batch_size_schedule: batch sizes by consumed tokens: "0:768 250B:1536" is 768 samples, and 1536 from 250B on.
     """
 
     GROUP = "batches (use the values of training)"
