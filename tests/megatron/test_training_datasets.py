@@ -150,7 +150,7 @@ def test_lines_are_read_in_order_and_repeated(tmp_path):
 
 def test_errors(tmp_path):
     low_level = SFTLowLevelDataset(write_lines(tmp_path / "lines.jsonl", [{"messages": SHORT}, {"text": "none"}]))
-    with pytest.raises(ValueError, match=r"lines.jsonl`: record 1 has no `messages`, only text"):
+    with pytest.raises(ValueError, match=r"lines.jsonl`: record 1 has no `messages`, only keys text"):
         low_level[1]
     with pytest.raises(ValueError, match="sample 0 has no conversation"):
         make([[]])[0]

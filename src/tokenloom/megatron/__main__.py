@@ -26,14 +26,14 @@ Runs an unmodified Megatron program with tokenloom's data modules in place of Me
 (tools/preprocess_data.py, merge_datasets.py, …) are replaced by tokenloom commands with the same arguments and
 outputs; the tool's file need not exist.
 
-  --as-is      run a data tool as an ordinary script instead of the tokenloom command
+  --as-is      run a data tool itself, as an ordinary script, instead of the tokenloom command
   --unchecked  accept a megatron-core version that tokenloom was not tested against
-  --report     print the list of replaced modules to standard error, then run
+  --report     print the list of replaced modules to standard error, then run the program
 """
 
 
 def main(arguments: list[str]) -> None:
-    """Calls `install`, then runs the program that `arguments` specify, as `python` would."""
+    """Calls `install`, then runs a program like `python ARGUMENTS`; for a data tool, runs the tokenloom command."""
     options = [*takewhile(("--unchecked", "--report", "--as-is", "-h", "--help").__contains__, arguments)]
     arguments = arguments[len(options) :]
     if "-h" in options or "--help" in options:
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> None:
             _run_tool(program[0], program[1:])
         if not os.path.exists(program[0]):
             sys.exit(f"no file `{program[0]}`")
-        if not sys.flags.safe_path:  # like `python PATH`; `install` then reads Megatron's version from this folder
+        if not sys.flags.safe_path:  # like `python PATH`; `install` looks for Megatron in this folder first
             sys.path[0] = os.path.dirname(os.path.realpath(program[0]))
     try:
         report = install(unchecked="--unchecked" in options)
@@ -108,8 +108,8 @@ def _run_script(path: str) -> None:
 
 # --- tokenloom commands for Megatron's tools --------------------------------------------------------------------------
 #
-# Names and bytes of outputs equal the tool's. Intended differences: `--partitions` keeps the input order, images of a
-# folder are sorted by name, and existing outputs are replaced only with `--overwrite`.
+# Output names and bytes equal those of Megatron's tools. Intended differences: `--partitions` keeps the input order,
+# images of a folder are sorted by name, and existing outputs are replaced only with `--overwrite`.
 
 _THREADS_PER_PROCESS = 8
 
@@ -129,7 +129,7 @@ _CACHE_FLAGS = (
     *("--tiktoken-num-special-tokens", "--null-tokenizer-eod-id", "--tokenizer-hf-no-include-special-tokens"),
     *("--tokenizer-hf-include-special-tokens", "--tokenizer-metadata", "--trust-remote-code"),
 )
-"""The trainer's arguments that affect index caches."""
+"""The arguments of Megatron's trainer that affect index caches."""
 
 Note = Callable[[str], None]
 
@@ -137,10 +137,10 @@ Note = Callable[[str], None]
 def tool_command(
     script_name: str, argv: Sequence[str], *, note: Note | None = None, has_trainer: bool = False
 ) -> list[str] | None:
-    """Returns the arguments of the `tokenloom` command that replaces a Megatron tool; None if there is no such tool.
+    """Returns the arguments of the `tokenloom` command that replaces a Megatron tool; None for other scripts.
 
     Calls `note` with each message for the user. With `has_trainer` (the script and Megatron's trainer exist), returns
-    None for `prepare_cache.py`: the script itself then gets the trainer's sample counts and cache names.
+    None for `prepare_cache.py`, too, because that script itself uses the trainer's sample counts and cache names.
 
     Example:
         >>> tool_command("tools/merge_datasets.py", ["--input", "parts", "--output-prefix", "all"])
@@ -153,7 +153,7 @@ def tool_command(
 
 
 def _extract(argv: Sequence[str], *options: str, flags: Sequence[str] = ()) -> tuple[dict[str, str], list[str]]:
-    """Returns ({option or flag: value} for the given options and flags, all other arguments)."""
+    """Returns ({name: value} of the given options and flags that `argv` contains, list of all other arguments)."""
     values, kept, words = {}, [], iter(argv)
     for word in words:
         option, equals, value = word.partition("=")
@@ -171,7 +171,7 @@ def _preprocess(argv: list[str], _note: Note) -> list[str]:
     values, kept = _extract(argv, "--workers", "--partitions")
     numbers = values.get("--workers", ""), values.get("--partitions", "1")
     if not all(map(str.isdecimal, numbers)):
-        return ["preprocess", *argv]  # its parser reports the error
+        return ["preprocess", *argv]  # the command's parser reports the error
     workers, partitions = int(numbers[0]), int(numbers[1]) or 1
     if workers % partitions:
         raise ConfigError(f"--workers: must be a multiple of --partitions {partitions}, got {workers}")
@@ -196,7 +196,7 @@ def _preprocess_for_nemo(argv: list[str], note: Note) -> list[str]:
 
 
 def _build_indexed_dataset(argv: list[str], _note: Note) -> list[str]:
-    """Returns the command that replaces `build_indexed_dataset.py`: one document per line, output names as given."""
+    """Returns the command that replaces `build_indexed_dataset.py`: one document per line, exactly the given prefix."""
     names = {"--in": "--input", "--out": "--output-prefix"}
     words = [word.partition("=") for word in argv]
     renamed = [names.get(option, option) + equals + value for option, equals, value in words]
@@ -214,7 +214,7 @@ def _preprocess_multimodal(argv: list[str], note: Note) -> list[str]:
 
 
 def _prepare_cache(argv: list[str], note: Note) -> list[str]:
-    """Returns the command that replaces `prepare_cache.py`, with the arguments that affect index caches."""
+    """Returns the command that replaces `prepare_cache.py`, with only the arguments that affect index caches."""
     kept: list[str] = []
     others: list[str] = []
     target = kept
@@ -224,7 +224,7 @@ def _prepare_cache(argv: list[str], note: Note) -> list[str]:
         target.append(word)
     if others:
         note(f"arguments without effect on the index cache: {' '.join(others)}")
-    note("a run uses this cache only with the same tokenizer class: tokenloom's if Megatron is not installed")
+    note("a run uses this cache only with the same tokenizer class: Megatron's if installed, else tokenloom's")
     return ["prepare-cache", *kept]
 
 

@@ -1,7 +1,7 @@
 """Converts the arguments of Megatron's trainer to dataset configurations, tokenizers and sample counts.
 
-`config_from_args(args)` replaces the code of `pretrain_gpt.py`, `pretrain_bert.py`, `pretrain_t5.py` and
-`pretrain_vlm.py`, of any version. Contradicting arguments are errors; unknown data arguments are warnings.
+`config_from_args(args)` replaces code of `pretrain_gpt.py`, `pretrain_bert.py`, `pretrain_t5.py` and `pretrain_vlm.py`
+of any Megatron version. Contradicting arguments are errors; unknown data arguments cause warnings.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _COMMON = {
     "dataloader_fast_cache_load": "fast_cache_load",
     "dataloader_defer_npy_index_mmap": "defer_npy_index_mmap",
 }
-"""The setting of each argument that all kinds of datasets have."""
+"""{argument: setting} for the arguments that apply to all kinds of datasets."""
 
 _GPT = {
     **_same("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "object_storage_cache_path"),
@@ -53,11 +53,11 @@ _FIM = _same("fim_rate", "fim_spm_rate", "fim_split_sample", "fim_fragment_rate"
 _FIM_TOKENS = ("prefix", "middle", "suffix", "pad", "eod")
 _MASKED = {"mask_prob": "masking_probability", "short_seq_prob": "short_sequence_probability"}
 _MASKING = {"masking_do_full_word": True, "masking_do_permutation": False, "masking_use_longer_ngrams": False}
-"""Settings that are constants in Megatron's scripts."""
+"""Settings of masked datasets that are constants in Megatron's scripts."""
 
 
 class _Kind(NamedTuple):
-    """A kind of dataset: module and name of its `config` class, `fields` {argument: setting}, and `fixed` settings."""
+    """A kind of dataset: `module` and name of the `config` class, `fields` as {argument: setting}, `fixed` settings."""
 
     module: str
     config: str
@@ -112,7 +112,7 @@ _NOT_SETTINGS = {
     *("fim_data", *(f"fim_{role}_token" for role in _FIM_TOKENS)),
     *("dataloader_type", "dataloader_seq_length", "dataloader_save", "sft_tokenizer_prompt_format"),
 }
-"""Known arguments with a prefix in `_DATA_PREFIXES` that do not map to one setting."""
+"""Known arguments that begin with one of `_DATA_PREFIXES`, but do not map to a single setting."""
 
 
 def dataset_kind(args: Any, kind: str | None = None) -> str:
@@ -150,7 +150,7 @@ def config_from_args(
         args: arguments of any Megatron version, before or after the trainer validates them: a namespace or a mapping.
         tokenizer: tokenizer of the data; None to load the tokenizer that `args` specifies, see `tokenizer_from_args`.
         kind: kind of dataset, see `dataset_kind`; None to derive the kind from `args`.
-        preprocess_func: the setting of this name of `MultimodalDatasetConfig`; None for other kinds.
+        preprocess_func: the setting `preprocess_func` of `MultimodalDatasetConfig`; None for other kinds.
 
     Raises:
         ConfigError: arguments contradict each other, a required argument is missing, or a value is invalid.
@@ -167,7 +167,7 @@ def config_from_args(
         if value is None:
             continue
         if setting not in settable:
-            message = f"{_flag(argument)}: {config_class.__name__} has no such setting, got {value!r}"
+            message = f"{_flag(argument)}: {config_class.__name__} has no setting for it, got {value!r}"
             raise ConfigError(message, hint="omit the argument")
         settings[setting] = value
     settings |= _derived_settings(name, values)
@@ -197,7 +197,7 @@ def tokenizer_from_args(args: Any) -> Any:
 
 
 def _validated(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a copy of the arguments with the changes of the trainer's validation; a second call changes nothing."""
+    """Returns a copy of the arguments, changed as by the trainer's validation; a second call changes nothing."""
     validated = dict(values)
     length, encoder = validated.get("seq_length"), validated.get("encoder_seq_length")
     if length is not None and encoder is not None and length != encoder:
@@ -265,7 +265,7 @@ _SOURCES = (("data_path",), ("data_args_path",), _SPLIT_PATHS, ("per_split_data_
 
 
 def get_blend_and_blend_per_split(args: Any) -> Blends:
-    """Returns `blend` and `blend_per_split` of a configuration, like Megatron's function of this name.
+    """Returns the settings `blend` and `blend_per_split` of a configuration, like Megatron's function of this name.
 
     At least one of them is None; both are None for mock data. The files that arguments name may be in object storage.
     """
@@ -357,7 +357,7 @@ def data_parallel_size(args: Any) -> int:
 
 
 def batch_sizes_of(args: Any) -> BatchSizes:
-    """Returns the batch sizes of `--step-batch-size-schedule` or `--rampup-batch-size`, else a constant size."""
+    """Returns the batch sizes that `--step-batch-size-schedule` or `--rampup-batch-size` sets, else a constant size."""
     values = argument_values(args)
     schedule, rampup = values.get("step_batch_size_schedule"), values.get("rampup_batch_size")
     if schedule is not None:
@@ -408,10 +408,10 @@ def _number(text: str) -> int:
 
 
 def train_valid_test_num_samples(args: Any) -> tuple[int, int | None, int]:
-    """Returns the number of train, valid and test samples that the trainer requests from the dataset builder.
+    """Returns the numbers of train, validation and test samples that the trainer requests from the dataset builder.
 
-    Equals Megatron's `get_train_valid_test_num_samples`, including `--phase-transition-iterations`. The number of valid
-    samples is None with `--full-validation`: each validation then reads the whole split once.
+    Equals Megatron's `get_train_valid_test_num_samples`, including `--phase-transition-iterations`. The number of
+    validation samples is None with `--full-validation`: each validation then reads the whole split once.
     """
     values = argument_values(args)
     size = global_batch_size(args)
@@ -434,7 +434,7 @@ def train_valid_test_num_samples(args: Any) -> tuple[int, int | None, int]:
 
 def _samples_of_phase(values: Mapping[str, Any], phases: Any, size: int) -> int:
     """Returns the number of samples in the current phase; `phases` lists the first iteration of each later phase."""
-    if isinstance(phases, str):  # before the trainer's validation
+    if isinstance(phases, str):  # the trainer has not validated the arguments yet
         where = f"--phase-transition-iterations {quoted(phases)}"
         phases = [parse_integer(item.text, f"{where}: {item.place}", at_least=1) for item in items_of(phases)]
     transitions = [checked_integer("a phase transition", each, at_least=1) for each in phases]
@@ -447,7 +447,7 @@ def _samples_of_phase(values: Mapping[str, Any], phases: Any, size: int) -> int:
     for begin, end in pairwise(bounds):
         if begin <= now < end:
             return end - begin
-    raise ConfigError(f"the current iteration is at sample {now}, past the end of the run at {bounds[-1]}")
+    raise ConfigError(f"the current iteration is at sample {now}, past the end of the run at sample {bounds[-1]}")
 
 
 def _num_validations(values: Mapping[str, Any], num_steps: int | None) -> int:
@@ -471,7 +471,7 @@ def _train_iters(args: Any) -> int | None:
         return None
     sizes = batch_sizes_of(args)
     if isinstance(sizes, BatchSizeRampup):
-        position = 0  # after the loop: start of the first step of the full size
+        position = 0  # after the loop: position where the first step of the full batch size begins
         while position <= sizes.rampup_samples:
             position += sizes.batch_size(position)
         return sizes.step_of_position(position) + max(total - position, 0) // sizes.global_batch_size

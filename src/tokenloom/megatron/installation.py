@@ -32,7 +32,7 @@ OURS: dict[str, str] = {
     **{f"megatron.training.datasets.{name}": f"tokenloom.megatron.training.datasets.{name}" for name in _TRAINING},
     "megatron.legacy.data.data_samplers": "tokenloom.megatron.training.datasets.data_samplers",
 }
-"""The tokenloom module that replaces each Megatron module; other packages add theirs by entry points."""
+"""The tokenloom module that replaces each Megatron module; other packages add modules through entry points."""
 
 OURS.update((found.name, found.value) for found in entry_points(group="tokenloom.megatron_modules"))
 
@@ -53,7 +53,7 @@ class InstallReport:
         is_installed: whether `install` is in effect.
         version: version of megatron-core; None if it is not installed, empty if unknown.
         is_checked: whether tokenloom was tested against that version; True if megatron-core is not installed.
-        modules: name of each replaced Megatron module, and the tokenloom module that replaces it.
+        modules: name of the tokenloom module that replaces each Megatron module, by the name of the Megatron module.
         loaded: names of the replaced modules that this process has imported.
     """
 
@@ -82,14 +82,14 @@ def install(*, unchecked: bool = False) -> InstallReport:
         unchecked: whether to accept a megatron-core version that tokenloom was not tested against.
 
     Raises:
-        ConfigError: the version was not tested, or the program has imported Megatron's own data modules.
+        ConfigError: megatron-core's version was not tested, or Megatron's own data modules are already imported.
     """
     with _LOCK:
         if _installed() is None:
             version = installed_version()
             if not unchecked and not _is_checked(version):
                 message = f"tokenloom was not tested against megatron-core {version or 'of unknown version'}"
-                hint = f"install {' or '.join(CHECKED)}, or pass `install(unchecked=True)` or `--unchecked`"
+                hint = f"use megatron-core {' or '.join(CHECKED)}, or pass `install(unchecked=True)` or `--unchecked`"
                 raise ConfigError(message, hint=hint)
             if imported := [name for name in OURS if name in sys.modules]:
                 message = f"Megatron's own data modules are already imported: {', '.join(imported)}"
@@ -108,7 +108,7 @@ def uninstall() -> None:
             return
         sys.meta_path.remove(finder)
         preparation = multiprocessing.spawn.get_preparation_data
-        if isinstance(preparation, _Preparation):  # else other code has wrapped it
+        if isinstance(preparation, _Preparation):  # else other code has wrapped the function
             multiprocessing.spawn.get_preparation_data = preparation.original  # type: ignore[assignment]
         for name in _loaded():
             _remove(name)
@@ -121,7 +121,7 @@ def uninstall() -> None:
 
 
 def report() -> InstallReport:
-    """Returns whether `install` is in effect, the version of megatron-core, and the modules that are replaced."""
+    """Returns the replaced modules, the version of megatron-core, and whether `install` is in effect."""
     with _LOCK:
         finder = _installed()
         version = installed_version() if finder is None else finder.version
@@ -159,7 +159,7 @@ class _OurModule(Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._own_spec  # the import system has overwritten it; reload and pickle need it
+        module.__spec__ = self._own_spec  # the import system has overwritten the spec, which reload and pickle need
 
 
 class _CreatedPackage(Loader):
@@ -236,8 +236,8 @@ def reference_version() -> tuple[int, ...]:
 def installed_version() -> str | None:
     """Returns the version of the megatron-core that this process has imported or would import, such as "0.16.1".
 
-    Empty if the version is unknown, None if megatron-core is not installed. The version is read from
-    `package_info.py`, which is not imported. A checkout on the import path takes precedence over an installed package.
+    Empty if the version is unknown, None if megatron-core is not installed. Before `megatron.core` is imported, reads
+    `package_info.py` without importing it. A checkout on the import path takes precedence over an installed package.
     """
     core = sys.modules.get("megatron.core")
     if core is not None and isinstance(version := vars(core).get("__version__"), str):
@@ -258,7 +258,7 @@ def version_numbers(text: str) -> tuple[int, ...]:
 
 @lru_cache
 def _version_in(path: Path) -> str:
-    """Returns the version in a `package_info.py`; empty if the file does not contain one."""
+    """Returns the version in a `package_info.py`; empty if the file does not contain a version."""
     try:
         fields = dict(_FIELD.findall(path.read_text()))
         return f"{fields['MAJOR']}.{fields['MINOR']}.{fields['PATCH']}{fields.get('PRE_RELEASE', '')}"

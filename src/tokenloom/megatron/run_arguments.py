@@ -40,15 +40,15 @@ NOT_TAKEN = {
 """Data arguments that have no equivalent in a run, each with the reason or the replacement."""
 
 _FLAGS = ("reset-position-ids", "reset-attention-mask", "eod-mask-loss", "create-attention-mask-in-dataloader")
-"""Flags that become entries of the table [samples]."""
+"""Flags that become entries of the table [samples] of `run.toml`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenArguments:
-    """The data settings of a Megatron run; None or empty if an argument is absent.
+    """The data settings of a Megatron run; an attribute is None or empty if its argument is absent.
 
     Attributes:
-        entries: weights and prefixes of the blend, as in `--data-path`.
+        entries: weights and prefixes of the blend, in the order of `--data-path`.
         sequence_length, samples, seed, tokenizer, settings: arguments of `draft_text`.
         not_taken: (name, reason) of each data argument that has no equivalent in a run.
         others: names of the arguments that do not affect data.
@@ -68,7 +68,7 @@ def take_arguments(arguments: Mapping[str, Sequence[str]]) -> TakenArguments:
     """Returns the data settings of a Megatron run from the result of `read_arguments`.
 
     Raises:
-        ConfigError: a value is not a number as required, or contains a shell expansion.
+        ConfigError: a value must be a number but is not, or a value contains a shell expansion.
     """
     left = dict(arguments)
     not_taken: list[tuple[str, str]] = []
@@ -107,7 +107,7 @@ def take_arguments(arguments: Mapping[str, Sequence[str]]) -> TakenArguments:
 
 
 def _plain(option: str, left: dict[str, Sequence[str]]) -> Sequence[str]:
-    """Removes and returns the values of an option; shell expansions are errors."""
+    """Removes the values of an option from `left` and returns them; shell expansions are errors."""
     words = left.pop(option, ())
     if unknown := [word for word in words if "$" in word or "`" in word]:
         message = f"`--{option}`: the file does not define the variable in {quoted(unknown[0])}"
@@ -145,12 +145,12 @@ _YAML_LIST = re.compile(r":\s*\[[^\[\]]*\]")
 
 
 def read_arguments(path: str) -> dict[str, list[str]]:
-    """Returns the values of each option in a file, see `parse_arguments`."""
+    """Returns {name: values} of the options in a file, see `parse_arguments`."""
     return parse_arguments(_text_of(path), where=f"`{path}`")
 
 
 def parse_arguments(text: str, *, where: str) -> dict[str, list[str]]:
-    """Returns the values of each option in a text; keys are names without leading dashes, with `-` for `_`.
+    """Returns {name: values} of the options in a text. A name has no leading dashes, and `-` in place of `_`.
 
     `where` describes the text in error messages.
 
@@ -180,7 +180,7 @@ def parse_arguments(text: str, *, where: str) -> dict[str, list[str]]:
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Yields lines without comments; joins lines after a backslash or inside brackets."""
+    """Yields the lines without comments; joins lines that a backslash continues, and lines inside brackets."""
     text = _COMMENT.sub("", text).replace("\\\n", " ")
     text = _SHELL_ARRAY.sub(lambda array: array[1].replace("\n", " "), text)
     text = _YAML_LIST.sub(lambda values: values[0].replace("\n", " "), text)

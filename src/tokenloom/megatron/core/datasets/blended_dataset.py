@@ -36,7 +36,7 @@ class BlendedDataset(blended.BlendedDataset, torch.utils.data.Dataset[Any]):  # 
         return super()._array_order()
 
     def _build_indices(self) -> tuple[Any, Any]:
-        """Returns (dataset index, dataset sample index), each None with `defer_npy_index_mmap`; may be overridden."""
+        """Returns dataset index and dataset sample index; with `defer_npy_index_mmap`, both None. May be overridden."""
         if self.config.defer_npy_index_mmap:
             return None, None
         order = super()._array_order()

@@ -30,8 +30,8 @@ class BlendedMegatronDatasetBuilder(dataset_builder.BlendedMegatronDatasetBuilde
     """`tokenloom.BlendedMegatronDatasetBuilder` with Megatron's hooks; same arguments and errors.
 
     Hooks are the methods `_build_…` and `build_generic_dataset`. If a subclass overrides a hook, `build` calls all
-    hooks as Megatron does: rank 0 builds first, the other ranks build after a `torch.distributed` barrier. Otherwise
-    `build` is that of the base class.
+    hooks as Megatron does: rank 0 builds first, the other ranks build after a `torch.distributed` barrier. Without
+    overridden hooks, `build` works as in the base class.
     """
 
     uncalled_hooks: ClassVar[Mapping[str, Uncalled]] = {}

@@ -32,7 +32,7 @@ class BlendedMegatronDatasetConfig(config.BlendedMegatronDatasetConfig):
 
     @staticmethod
     def _checked_blend(blend: Any, where: str) -> Blend:
-        """Validates that a blend is (prefixes, weights); the builder validates the weights."""
+        """Validates that a blend is (prefixes, weights); the builder validates the values of the weights."""
         if is_pairs(blend):
             return checked_blend(blend, where)
         prefixes, weights = blend

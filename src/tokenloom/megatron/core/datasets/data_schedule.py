@@ -1,4 +1,4 @@
-"""`megatron.core.datasets.data_schedule`: schedules the sub-samples of a global batch into packs.
+"""`megatron.core.datasets.data_schedule`: assigns the sub-samples of a global batch to packs and ranks.
 
 Process groups, settings and the number of microbatches default to those of an initialized Megatron.
 """
@@ -44,7 +44,7 @@ from tokenloom.packing.pipeline import run_pipeline
 Ids = list[list[list[int]]]
 
 Wrapped = tuple[Any, int, float, float]
-"""(iterator, list of iterators or None; number of microbatches; sum of padded lengths; sum of squared lengths)."""
+"""(iterator, list of iterators or None; number of microbatches; sum of padded lengths; sum of their squares)."""
 
 
 # --- schedulers -------------------------------------------------------------------------------------------------------
@@ -68,8 +68,8 @@ class _RecordingIterator:
 class BasePackingScheduler(base_scheduler.BasePackingScheduler):
     """The base class of packing schedulers for Megatron's training loop.
 
-    To add a scheduler, override `get_groups_and_subsamples` or `run`, and add the class to `scheduler_map`. See
-    `tokenloom.packing.BasePackingScheduler` for arguments and an example.
+    To add a scheduler, override `get_groups_and_subsamples` or `run` in a subclass, and add the subclass to
+    `scheduler_map`. See `tokenloom.packing.BasePackingScheduler` for arguments and an example.
     """
 
     def plan(self, lengths: Any) -> PackPlan:
@@ -103,7 +103,7 @@ class BasePackingScheduler(base_scheduler.BasePackingScheduler):
                 raise StopIteration from error
             raise
         iterators = packs if isinstance(packs, list) else [packs]
-        if self.is_dynamic_cp:  # every pack needs `local_cp_size`, even if all are equal
+        if self.is_dynamic_cp:  # every pack needs `local_cp_size`, even if all sizes are equal
             ranks = {"local_cp_size": place.cp.size}
             iterators = [None if one is None else iter([ranks | pack for pack in one]) for one in iterators]
         iterators = [rerunnable(one) for one in iterators]
@@ -122,7 +122,7 @@ class DefaultDynamicCPScheduler(DpBalancedScheduler, _DefaultDynamicCPScheduler)
 
     @property
     def max_seq_len_per_rank(self) -> int:
-        """Maximum number of tokens of a pack on each rank."""
+        """Maximum number of tokens that each rank gets of a pack."""
         return self.max_seqlen_per_dp_cp_rank
 
     @property
@@ -284,7 +284,7 @@ def get_batch_on_this_rank_for_sequence_packing(
     result has Megatron's `PackedSeqParams`. With `dynamic_cp`, every pack needs `local_cp_size`.
     `return_context_parallel_batch` is not supported and must be False.
     """
-    if isinstance(pg_collection, bool):  # positional order of the newest version
+    if isinstance(pg_collection, bool):  # order of arguments in the newest version
         dynamic_cp, pg_collection, config = pg_collection, config, dynamic_cp or None
     if return_context_parallel_batch:
         message = "`return_context_parallel_batch`: must be False, got True"
@@ -301,7 +301,7 @@ def get_batch_on_this_rank_for_sequence_packing(
 
 
 def _build_thd_padding_mask(cu_seqlens: Any, cu_seqlens_padded: Any) -> Any:
-    """Returns bool[num_tokens], True at padding, from a pack's boundaries without and with padding."""
+    """Returns bool[num_tokens], True at padding, from the boundaries of a pack's sequences without and with padding."""
     if len(cu_seqlens_padded) < 2:  # no sequence
         return torch.ones(int(cu_seqlens_padded[-1]), dtype=torch.bool, device=cu_seqlens.device)
     return padding_mask_of(cu_seqlens, cu_seqlens_padded)

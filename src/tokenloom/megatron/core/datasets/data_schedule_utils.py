@@ -135,7 +135,7 @@ def broadcast_to_pp_group(
     pp_group: Any,
     dev: Any,
 ) -> tuple[Any, Any, Any, Any]:
-    """Returns packs, their number and two sums; middle stages get the numbers and the metadata of the first stage."""
+    """Returns packs, their number and two sums. Middle pipeline stages get the first stage's numbers and metadata."""
     numbers = (num_micro_batches, seqlen_sum_this_global_batch, seqlen_squared_sum_this_global_batch)
     if Channel(pp_group).size <= 2:
         return new_samples, *numbers
@@ -145,7 +145,7 @@ def broadcast_to_pp_group(
 
 
 def broadcast_scalars(values: Sequence[Any], group: Any, dev: Any, dtype: Any = torch.float32) -> list[Any]:
-    """Returns the numbers that rank 0 of the group passes, exact up to 2**53.
+    """Returns the numbers that rank 0 of the group passes as `values`; they are exact up to 2**53.
 
     The other ranks must pass a list of the same length; its values are ignored.
     """
@@ -181,7 +181,7 @@ def create_data_iterator(
     """
     del is_dynamic_cp  # packs keep their `local_cp_size`
     needs: list[bool] | None = list(vpp_needs_data) if isinstance(vpp_needs_data, Sequence) else None
-    if hasattr(tp_group, "virtual_pipeline_model_parallel_size"):  # positional order of the newest version
+    if hasattr(tp_group, "virtual_pipeline_model_parallel_size"):  # order of arguments in the newest version
         needs = list(config) if config is not None else needs or []
         tp_group, config = pp_group, tp_group
     stages = config.virtual_pipeline_model_parallel_size or 1
@@ -200,7 +200,7 @@ def create_data_iterator(
 
 
 def get_thd_partitioned_indices(cu_seqlens: Any, total_tokens: int, cp_size: int, cp_rank: int) -> Any:
-    """Returns the indices of a context-parallel rank's tokens in a pack, int32, as Transformer Engine computes them.
+    """Returns the indices, int32, of a context-parallel rank's tokens in a pack, as Transformer Engine computes them.
 
     Example:
         >>> get_thd_partitioned_indices(torch.tensor([0, 8, 12]), 12, 2, 1).tolist()
@@ -219,7 +219,7 @@ _NAMES = ("dp", "cp", "dp_cp", "tp", "pp")
 def groups_of_run(pg_collection: Any, *names: str) -> dict[str, Any]:
     """Returns the process groups dp, cp, dp_cp, tp and pp by name; all None for a single process.
 
-    Reads the groups from `pg_collection`, which must have `names`; if that is None, from Megatron's parallel state.
+    Reads them from `pg_collection`, which must have the groups `names`; if it is None, from Megatron's parallel state.
     """
     if pg_collection is not None:
         missing = [name for name in names if not hasattr(pg_collection, name)]

@@ -86,7 +86,7 @@ class GPTDatasetConfig(plain_config.GPTDatasetConfig, BlendedMegatronDatasetConf
 
 
 class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
-    """`tokenloom.GPTDataset` with Megatron's hooks, and index arrays to assign; same arguments and errors.
+    """`tokenloom.GPTDataset` with Megatron's hooks and with assignable index arrays; same arguments and errors.
 
     Native kernels fill the samples unless a subclass overrides a hook, a program replaces a function of this module, or
     assigned arrays give samples different lengths. In these cases each sample is made in Megatron's steps, by
@@ -163,7 +163,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         return self.order
 
     def _build_document_sample_shuffle_indices(self) -> tuple[Any, Any, Any]:
-        """Returns (document, sample, shuffle index), each None with `defer_npy_index_mmap`; may be overridden."""
+        """Returns document, sample and shuffle index; with `defer_npy_index_mmap`, all are None. May be overridden."""
         if self.config.defer_npy_index_mmap:
             return None, None, None
         assert isinstance(self.order, ArrayOrder)
@@ -171,7 +171,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         return document_index, sample_index, shuffle_index
 
     def _assign(self, arrays: dict[str, Any]) -> None:
-        """Replaces the index arrays that `arrays` contains by name; other index arrays stay."""
+        """Replaces the index arrays whose names are in `arrays`; other index arrays stay."""
         self.order = GivenOrder(
             {name: arrays[name] if name in arrays else self._index(name) for name in NAMES},
             self.documents,
@@ -201,7 +201,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         return type(order) is not GivenOrder or order.is_regular
 
     def __getitem__(self, idx: int | None) -> Sample:
-        """Returns a sample as torch tensors; for None, a sample with an all-zero loss mask, to pad a batch."""
+        """Returns a sample as torch tensors; for index None, a sample with an all-zero loss mask, to pad a batch."""
         return super().__getitem__(idx) if self.item_hook is None else self._item(idx)
 
     def _item(self, idx: int | None) -> Sample:
@@ -217,7 +217,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         attention_mask, loss_mask, position_ids = self._masks(tokens)
         loss_mask[labels == pad] = 0.0
         for ids in (tokens, labels):
-            ids[ids == pad] = 0  # a valid row of the embedding
+            ids[ids == pad] = 0  # 0 is a valid row of the embedding
         sample = {"tokens": tokens, "labels": labels}
         if config.create_attention_mask and not config.inter_document_masking:
             sample["attention_mask"] = attention_mask
@@ -270,8 +270,8 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
 
         Returns:
             text: int64[sequence_length + 1], padded; int64[sequence_length] without `add_extra_token_to_sequence`.
-            documents: int64[num_documents], index in the pair of each document of the sample, even if empty.
-            lengths: list of the number of tokens of each document in the sample, without padding.
+            documents: int64[num_documents], for each document of the sample, even an empty one, its index in the pair.
+            lengths: list with the number of tokens that each document has in the sample, without padding.
         """
         parts, documents = self._parts(idx)
         lengths = [len(part) for part in parts]
@@ -281,7 +281,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         return values if reference_version() < QUERY_HAS_LENGTHS else (*values, lengths)
 
     def _parts(self, idx: int) -> tuple[list[NDArray[Any]], list[int]]:
-        """Returns the tokens and the sequence index of each document in a sample."""
+        """Returns two lists, with the tokens and the sequence index of each document in a sample."""
         if not self._is_regular:
             assert isinstance(self.order, GivenOrder)
             return self.order.read(self.dataset, idx)
@@ -329,7 +329,7 @@ def _build_document_index(
 
 
 def _build_shuffle_index(num_samples: int, total_size: int, numpy_random_state: np.random.RandomState) -> NDArray[Any]:
-    """Returns the shuffled integers [0, num_samples), then the shuffled rest of [0, total_size), uint32 or int64."""
+    """Returns [0, num_samples), shuffled, then the rest of [0, total_size), shuffled separately: uint32 or int64."""
     dtype = np.int64 if total_size >= np.iinfo(np.uint32).max - 1 else np.uint32
     numbers: NDArray[Any] = np.arange(total_size, dtype=dtype)
     numpy_random_state.shuffle(numbers[:num_samples])

@@ -44,7 +44,7 @@ def build_exhaustive_blending_indices(
     num_datasets: int,
     /,
 ) -> None:
-    """Fills both arrays in place with an even mixture of exactly `sizes[i]` samples of each dataset i."""
+    """Fills the first two arrays in place with an even mixture that has exactly `sizes[i]` samples of dataset i."""
     counts = _array(sizes, np.int64)[:num_datasets]
     if len(counts) < num_datasets or (counts < 0).any():
         raise ConfigError(f"`sizes`: must be {num_datasets} numbers ≥ 0, got {counts.tolist()}")
@@ -70,7 +70,7 @@ def build_sample_idx_int32(
     *,
     dtype: Any = np.int32,
 ) -> NDArray[Any]:
-    """Returns the start of each sample and the end of the last sample, int32[num_samples + 1, 2].
+    """Returns int32[num_samples + 1, 2]: the start of each sample, then the end of the last sample.
 
     A row is (index in `document_idx`, token offset in that document). Samples past the last token start at the
     end of the last document.
@@ -94,7 +94,7 @@ def build_sample_idx_int32(
 
 
 def build_sample_idx_int64(*arguments: Any) -> NDArray[np.int64]:
-    """Returns the sample index as int64[num_samples + 1, 2], see `build_sample_idx_int32`."""
+    """Returns the result of `build_sample_idx_int32` with dtype int64."""
     return build_sample_idx_int32(*arguments, dtype=np.int64)
 
 
@@ -110,9 +110,9 @@ def build_mapping(
     min_num_sent: int,
     /,
 ) -> NDArray[Any]:
-    """Returns (first sentence, end sentence, target length) of each sample, shuffled: uint32[num_samples, 3].
+    """Returns uint32[num_samples, 3]: (first sentence, end sentence, target length) of each sample, shuffled.
 
-    The end is exclusive. The dtype is uint64 for more than 2**32 - 1 sentences. See
+    The end sentence is exclusive. The dtype is uint64 for more than 2**32 - 1 sentences. See
     `tokenloom.order.sentences.build_mapping`.
     """
     return sentences.build_mapping(
@@ -139,9 +139,9 @@ def build_blocks_mapping(
     use_one_sent_blocks: bool,
     /,
 ) -> NDArray[Any]:
-    """Returns (first sentence, end sentence, document, block index in the epoch) of blocks: uint32[num_blocks, 4].
+    """Returns uint32[num_blocks, 4]: (first sentence, end sentence, document, block index in the epoch) of each block.
 
-    The end is exclusive. The dtype is uint64 for more than 2**32 - 1 sentences. See
+    The end sentence is exclusive. The dtype is uint64 for more than 2**32 - 1 sentences. See
     `tokenloom.order.sentences.build_blocks_mapping`.
     """
     return sentences.build_blocks_mapping(

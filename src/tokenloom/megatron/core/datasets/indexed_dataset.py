@@ -43,7 +43,7 @@ from tokenloom.storage.secrets import queries_for_child, remember
 from tokenloom.storage.settings import ObjectStorageSettings
 
 _DEFAULT_CHUNK_BYTES = 256 << 20
-"""Megatron's default of `bin_chunk_nbytes`; tokenloom then uses its own default block size."""
+"""Megatron's default of `bin_chunk_nbytes`; for this value, tokenloom uses its own default block size."""
 
 _COPY_BYTES = 64 << 20
 
@@ -243,9 +243,9 @@ class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset[Any]):  # ty
 
     `index[i]` is (byte offset, length, mode) of sequence i; `bin_reader.read(dtype, count, offset)` reads tokens.
     Programs may replace or override `index` and `bin_reader`. `dataset[i]` and `get` do not call each other: a subclass
-    that changes the tokens overrides both.
+    that changes the tokens must override both.
 
-    Further arguments and errors are those of `tokenloom.IndexedDataset`.
+    Other arguments and errors are those of `tokenloom.IndexedDataset`.
 
     Args:
         object_storage_config, s3_config: an `ObjectStorageConfig`; `s3_config` is the older name. Needs `mmap=False`.
@@ -347,9 +347,9 @@ class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset[Any]):  # ty
         self._take_source(reader.source if is_ours else _ReaderSource(reader, self._source, self._token_dtype))
 
     def __getitem__(self, idx: Any) -> Any:
-        """Returns the tokens of a sequence; for a slice, a list of one array per sequence.
+        """Returns the tokens of a sequence; for a slice, a list with one array per sequence.
 
-        In a multimodal dataset, returns (tokens, mode), or (list, modes) for a slice. An empty slice returns a list of
+        In a multimodal dataset, returns (tokens, mode); for a slice, (list, modes). An empty slice returns a list with
         one empty array.
         """
         if not isinstance(idx, slice):
@@ -383,7 +383,7 @@ def _unpickle(
     storage: ObjectStorageSettings | None,
     queries: dict[str, str],
 ) -> IndexedDataset:
-    """Opens the pickled dataset; raises if a file was replaced after pickling."""
+    """Opens the pickled dataset; raises an error if a file was replaced after pickling."""
     remember(queries)
     dataset = cls.__new__(cls)
     dataset._storage, dataset._pickled_files = storage, files
@@ -392,7 +392,7 @@ def _unpickle(
 
 
 class IndexedDatasetBuilder:
-    """A writer of a local `.bin`/`.idx` pair that appends to the `.bin` file as items are added, like Megatron's.
+    """A writer of a local `.bin`/`.idx` pair; like Megatron's, it appends each item to the `.bin` file at once.
 
     Programs may write to `data_file` and change the list attributes. A token that does not fit the dtype raises
     `TokenRangeError` before its document is added. `tokenloom.IndexedDatasetBuilder` is faster, publishes the pair
@@ -443,7 +443,7 @@ class IndexedDatasetBuilder:
     ) -> None:
         """Appends documents of one sequence each, from an Awkward Array or a list of lists or arrays.
 
-        Appends `eod_token` to each document if given; converts at most `chunk_size` documents to lists at a time.
+        Appends `eod_token`, if given, to each document. Converts at most `chunk_size` documents at a time to lists.
         """
         end = [] if eod_token is None else [eod_token]
         for start in range(0, len(documents), chunk_size):
@@ -453,7 +453,7 @@ class IndexedDatasetBuilder:
                 self.add_document(tokens, [tokens.size], None if modes is None else [modes[number]])
 
     def end_document(self) -> None:
-        """Ends the current document; call it after `add_item`."""
+        """Ends the current document; call it after the last `add_item` of the document."""
         self.document_indices.append(len(self.sequence_lengths))
 
     def add_index(self, path_prefix: str) -> None:

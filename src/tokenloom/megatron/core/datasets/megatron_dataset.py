@@ -31,12 +31,12 @@ class MegatronDataset(base.MegatronDataset, torch.utils.data.Dataset[Any]):  # t
 
     @staticmethod
     def numel_low_level_dataset(low_level_dataset: Any) -> int:
-        """Returns the number of elements to divide into splits; subclasses must override it."""
+        """Returns the number of elements to divide into splits; subclasses must override this method."""
         raise NotImplementedError
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str, config: Any) -> Any:
-        """Opens the low-level dataset at a path; subclasses must override it."""
+        """Opens the low-level dataset at a path; subclasses must override this method."""
         raise NotImplementedError
 
 
@@ -65,7 +65,7 @@ _CHECKED_AT_ONCE = 1 << 16
 
 
 def index_array(name: str) -> Any:
-    """Returns a settable property for an index array: None before the first read if `defer_npy_index_mmap` is set."""
+    """Returns a settable property for an index array; with `defer_npy_index_mmap`, it is None before the first read."""
 
     def get(dataset: Any) -> Any:
         order = dataset.order
@@ -150,7 +150,7 @@ class GivenOrder(_GivenArrays, WindowOrder):
         return window_reader(arrays, lengths, window_length=self._sequence_length, extra=self._extra)
 
     def read(self, source: Any, idx: int) -> tuple[list[NDArray[Any]], list[int]]:
-        """Returns tokens and sequence index of each document in sample `shuffle_index[idx]`, a sample of any length."""
+        """Returns two lists for sample `shuffle_index[idx]`, of any length: tokens and sequence index per document."""
         documents, rows, shuffle = (self.arrays[name] for name in NAMES)
         window = shuffle[idx]
         (first, start), (last, stop) = ([int(number) for number in rows[row]] for row in (window, window + 1))

@@ -81,4 +81,4 @@ class MegatronLegacyTokenizer(ABC):
 
 
 MegatronTokenizer = MegatronLegacyTokenizer
-"""The name of the class in older versions."""
+"""The name of the class in older Megatron versions."""

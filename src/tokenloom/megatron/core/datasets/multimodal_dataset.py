@@ -25,7 +25,7 @@ class MultimodalDatasetConfig(multimodal.MultimodalDatasetConfig, GPTDatasetConf
 
 
 class MockMultimodalDataset(multimodal.MockMultimodalDataset, MockGPTDataset):
-    """A dataset of `MockGPTDataset` samples with a black image, "image": float32[3, image_h, image_w]."""
+    """A dataset of samples of `MockGPTDataset`, each with a black image as "image", float32[3, image_h, image_w]."""
 
     config: MultimodalDatasetConfig
 

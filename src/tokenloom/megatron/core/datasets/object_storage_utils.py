@@ -31,7 +31,7 @@ class ObjectStorageConfig:
 
 
 S3Config = ObjectStorageConfig
-"""The name of the class in older versions."""
+"""The name of the class in older Megatron versions."""
 
 
 class S3Client(Protocol):
@@ -72,7 +72,7 @@ def dataset_exists(path_prefix: str, idx_path: str, bin_path: str) -> bool:
 def cache_index_file(remote_path: str, local_path: str) -> None:
     """Copies an object to a local file; if `torch.distributed` is initialized, only rank 0 copies.
 
-    The other ranks must call this function after rank 0 has returned (use a barrier); they raise if no file exists.
+    The other ranks must call this after rank 0 has returned (use a barrier); without the file, they raise an error.
     """
     _check_address(remote_path)
     if not has_ranks() or torch.distributed.get_rank() == 0:

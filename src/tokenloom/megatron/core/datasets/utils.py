@@ -17,7 +17,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 def compile_helpers() -> None:
-    """Does nothing; tokenloom's kernels are compiled on installation."""
+    """Does nothing, because tokenloom's kernels are already compiled."""
 
 
 def normalize(weights: Sequence[float] | npt.NDArray[np.float64]) -> list[float]:
@@ -33,7 +33,7 @@ def normalize(weights: Sequence[float] | npt.NDArray[np.float64]) -> list[float]
 
 
 def get_blend_from_list(blend: Sequence[Any] | None) -> tuple[list[str], list[float] | None] | None:
-    """Returns (prefixes, weights) of a blend; weights are None if the blend has none. Returns None for None.
+    """Returns (prefixes, weights) of a blend, or (prefixes, None) for a blend without weights. Returns None for None.
 
     Extends `tokenloom.get_blend_from_list`: a weight is anything that `float` accepts, including 0.
 

@@ -1,4 +1,4 @@
-"""`megatron.core.datasets.utils_s3`: the name of `object_storage_utils` in older versions."""
+"""`megatron.core.datasets.utils_s3`: the name of `object_storage_utils` in older Megatron versions."""
 
 from tokenloom.megatron.core.datasets.object_storage_utils import S3_PREFIX as S3_PREFIX
 from tokenloom.megatron.core.datasets.object_storage_utils import S3Client as S3Client

@@ -22,7 +22,7 @@ from tokenloom.megatron.core.datasets.utils import Split  # noqa: F401
 from tokenloom.megatron.installation import reference_version
 
 _NO_LOADER_WITHOUT_SAMPLES = (0, 20)
-"""Since this Megatron version the loader of an empty dataset is None; before, an empty dataset is an error."""
+"""Since this version, the loader of an empty dataset is None; in older Megatron versions, that dataset is an error."""
 
 
 def __getattr__(name: str) -> Any:
@@ -54,10 +54,10 @@ def build_pretraining_data_loader(
     Since Megatron 0.20, also returns None for an empty dataset.
 
     Args:
-        dataset: a map-style dataset. If its attribute `split` or `index_split` is valid or test, batches have the
-            evaluation batch size. With `--dataloader-type external`, a loader, which is returned unchanged.
+        dataset: a map-style dataset. If its attribute `split` or `index_split` is `Split.valid` or `Split.test`,
+            batches have the evaluation batch size. With `--dataloader-type external`, a loader, returned unchanged.
         consumed_samples: number of samples that all ranks together have already consumed.
-        args, data_parallel_rank, data_parallel_size: the trainer's values; None for those of this program.
+        args, data_parallel_rank, data_parallel_size: None for the values of Megatron's trainer in this process.
 
     Raises:
         ConfigError: `--dataloader-type` is unknown, or no samples are left.
@@ -128,7 +128,7 @@ def _begin_worker(_worker: int, *, exit_signal: Any) -> None:
 
 
 class _TotalLength(samplers.DataParallelSampler):
-    """A mixin whose `len` is the number of samples of the dataset, as in Megatron, not of remaining batches."""
+    """A mixin whose `len` is the number of samples in the dataset, as in Megatron, not the number of batches left."""
 
     def __len__(self) -> int:
         return self.total_samples

@@ -36,7 +36,7 @@ class GPTFIMDatasetConfig(fim.GPTFIMDatasetConfig, GPTDatasetConfig):
 
 
 class GPTFIMDataset(GPTDataset):
-    """A dataset of GPT samples in which the middle of a document is moved to the end with probability `fim_rate`.
+    """A dataset of GPT samples; the middle of each document is moved to the document's end with probability `fim_rate`.
 
     As in Megatron, one random state serves all samples: a sample depends on the samples read before, and all workers
     start from the same state. Each sample counts as one document. `tokenloom.GPTFIMDataset` has no such limits.
@@ -46,7 +46,7 @@ class GPTFIMDataset(GPTDataset):
 
     Attributes:
         np_rng: the random state that all samples share.
-        fim_rate, fim_spm_rate, fragment_fim_rate, no_fim_prefix: the settings of the config.
+        fim_rate, fim_spm_rate, fragment_fim_rate, no_fim_prefix: the settings `fim_…` of the config.
         fim_split_sample: id of the token that separates fragments; None if there is no such token.
         prefix_tok_id, middle_tok_id, suffix_tok_id, pad_tok_id, eod_tok_id: ids of the FIM tokens.
     """
@@ -65,7 +65,7 @@ class GPTFIMDataset(GPTDataset):
         super().__init__(indexed_dataset, dataset_path, indexed_indices, num_samples, index_split, config)
         self.np_rng: np.random.RandomState = np.random.RandomState(seed=config.random_seed)
         logger.info("FIM of %s: seed %d", self._name(), config.random_seed)
-        settings: Any = config  # which has validated that no rate is None
+        settings: Any = config  # the config has validated that no rate is None
         self.fim_rate: float = settings.fim_rate
         self.fim_spm_rate: float = settings.fim_spm_rate
         self.fragment_fim_rate: Any = settings.fim_fragment_rate
@@ -81,21 +81,21 @@ class GPTFIMDataset(GPTDataset):
 
     @property
     def item_hook(self) -> str | None:
-        """The name of the method to call for each sample, as native kernels do not apply FIM; never None here."""
+        """The name of the method to call for each sample, because native kernels do not apply FIM; never None."""
         return f"{type(self).__name__}._query_document_sample_shuffle_indices"
 
     def _query_document_sample_shuffle_indices(self, idx: int) -> tuple[Any, ...]:
         """Returns a sample's tokens after FIM, its document indices and, since Megatron 0.19, its length.
 
         Returns:
-            text: int64[sequence_length + 1].
-            documents: int64[num_documents], index in the pair of each document of the sample.
+            text: int64[sequence_length + 1]; int64[sequence_length] without `add_extra_token_to_sequence`.
+            documents: int64[num_documents], for each document of the sample, its index in the pair.
             lengths: list with one entry, the number of tokens without padding.
         """
         parts, documents = self._parts(idx)
         tokens = np.concatenate(parts)
         moved = np.concatenate([tokens[:0], *self._permuted_documents(tokens)]).astype(np.int64)[: len(tokens)]
-        missing = max(self.config.sequence_length + self._extra - len(tokens), 0)  # in a last, partial sample
+        missing = max(self.config.sequence_length + self._extra - len(tokens), 0)  # of a partial last sample
         padding = [self.pad_tok_id] * (len(tokens) - len(moved)) + [self._pad_token_id] * missing
         text = np.concatenate([moved, np.array(padding, dtype=np.int64)])
         values = (text, np.array(documents, dtype=np.int64))
@@ -167,7 +167,7 @@ class GPTFIMDataset(GPTDataset):
 
 
 def _codec(tokenizer: Any) -> tuple[Callable[[Tokens], str], Callable[[str], Sequence[int]]]:
-    """Returns a function that decodes tokens without special tokens, and a function that encodes a text."""
+    """Returns two functions: one decodes tokens, if possible omitting special tokens; the other encodes a text."""
     library = optional_attribute(tokenizer, "_tokenizer")
     if not (hasattr(library, "ids_to_text") and hasattr(library, "text_to_ids")):
         return lambda ids: tokenizer.detokenize(ids.tolist()), tokenizer.tokenize

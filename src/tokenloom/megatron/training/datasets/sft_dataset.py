@@ -37,23 +37,23 @@ class SFTLowLevelDataset:
         """Returns the messages of a line; raises `InputError` if the line has no "messages"."""
         record = self.dataset[idx]
         if "messages" not in record:
-            raise InputError(f"`{self.dataset.path}`: record {idx} has no `messages`, only {', '.join(record)}")
+            raise InputError(f"`{self.dataset.path}`: record {idx} has no `messages`, only keys {', '.join(record)}")
         messages: list[Message] = record["messages"]
         return messages
 
 
 class SFTDataset(MegatronDataset):
-    """A dataset with one sample per line: the conversations of the line, in file order, tokenized on access.
+    """A dataset with one sample per line, in file order: the conversations of the line, tokenized on access.
 
     A system message starts a new conversation. A sample is truncated or padded to S = `sequence_length` tokens; padding
-    extends the last conversation. With context parallelism, the length of each conversation is padded to a multiple of
-    2 × `context_parallel_size`. A sample has tokens, labels and position_ids int64[S], loss_mask float32[S], cu_seqlens
-    int32[S + 1] (starts of conversations, padded with S) and max_seqlen int32.
+    extends the last conversation. With context parallelism, each conversation is also padded to a multiple of
+    2 × `context_parallel_size` tokens. A sample has tokens, labels and position_ids int64[S], loss_mask float32[S],
+    cu_seqlens int32[S + 1] (starts of conversations, padded with S) and max_seqlen int32.
 
     The tokenizer must have the method `tokenize_conversation`, like Megatron's tokenizer for fine-tuning. Labels that
-    equal the pad id have no loss. `tokenloom.SFTDataset` tokenizes once, shuffles, and packs samples.
+    equal the pad id have no loss. `tokenloom.SFTDataset` tokenizes once, shuffles, and packs conversations.
 
-    Arguments are those of `MegatronDataset`. Lines repeat until `num_samples` is reached; None reads each line once.
+    Arguments are those of `MegatronDataset`. Lines repeat until `num_samples` is reached; if None, no line repeats.
     """
 
     config: GPTDatasetConfig
@@ -79,7 +79,7 @@ class SFTDataset(MegatronDataset):
         return conversations
 
     def _calculate_padding_divisor(self) -> int:
-        """Returns the multiple to which samples without a fixed length are padded."""
+        """Returns d: samples without a fixed length are padded to a multiple of d tokens."""
         config = self.config
         context = config.context_parallel_size or 1
         divisor = 2 * context if context > 1 or config.hybrid_context_parallel else 1
@@ -91,13 +91,13 @@ class SFTDataset(MegatronDataset):
         return self.dataset[int(self.indices[idx % len(self.indices)])]
 
     def _mock_tokens(self, idx: int, *, longest: int) -> list[int]:
-        """Returns a mock text with an end-of-text token; a text above `longest` tokens is cut to `sequence_length`."""
+        """Returns a mock text and an end-of-text token; cuts more than `longest` tokens to `sequence_length` tokens."""
         tokenizer: Any = self.config.tokenizer
         tokens = [*self._low_level(idx).tolist(), tokenizer.eod]
         return tokens if len(tokens) <= longest else [*tokens[: self.config.sequence_length - 1], tokenizer.eod]
 
     def _tokenize(self, conversation: list[Message]) -> tuple[list[int], list[int]]:
-        """Returns the tokens of a conversation, and the target of each token, `IGNORE_INDEX` where there is no loss."""
+        """Returns the tokens of a conversation and the target of each token: `IGNORE_INDEX` for tokens without loss."""
         tokenizer: Any = self.config.tokenizer
         if not hasattr(tokenizer, "tokenize_conversation"):
             hint = "use Megatron's tokenizer for fine-tuning, or `tokenloom.SFTDataset` with a Hugging Face tokenizer"
@@ -108,7 +108,7 @@ class SFTDataset(MegatronDataset):
     def _check_masks(self) -> None:
         for name in ("reset_position_ids", "create_attention_mask", "reset_attention_mask"):
             if getattr(self.config, name):
-                raise ConfigError(f"`{name}`: must be False for conversations", hint="omit it: `cu_seqlens` is enough")
+                raise ConfigError(f"`{name}`: must be False for conversations", hint="pass False and use `cu_seqlens`")
 
     def __getitem__(self, idx: int) -> Sample:
         self._check_masks()
@@ -147,14 +147,14 @@ class SFTDataset(MegatronDataset):
 
 
 class MockSFTLowLevelDataset:
-    """Mock texts of random lengths, each an array of length - 1 tokens that leaves room for an end-of-text token.
+    """Mock texts of random lengths; a text of length n is an array of n - 1 tokens, without the end-of-text token.
 
     Args:
         mode: "distribution": lengths are lognormal with `mean_seq_len` and `lognormal_sigma`, clipped to
             [`min_seq_len`, `max_seq_len`]; `type` must be "lognormal". "file": lengths are read from the CSV file at
-            `path`, whose first line is skipped. "verification": like "distribution", but with the tokens of the pair at
+            `path`, whose first line is skipped. "verification": like "distribution", but with tokens of the pair at
             `data_path`.
-        kwargs: settings of the mode. `format` "thd" keeps sample lengths; "sbhd" pads samples to `sequence_length`.
+        kwargs: settings of the mode, and `format`: "thd" keeps sample lengths, "sbhd" pads to `sequence_length`.
 
     Raises:
         ConfigError: the mode or the distribution is unknown.

@@ -35,8 +35,8 @@ _NUM_PROBED = 1000
 class JsonRecords(Sequence[dict[str, Any]]):
     """The records of a JSON-lines file, parsed on access; needs 16 bytes of memory per record.
 
-    A file that contains one JSON list is parsed at once. A pickle contains the path only. A record that is not a JSON
-    object raises `InputError` on access.
+    A file that contains one JSON list is parsed as a whole. A pickle contains only the path. A record that is not a
+    JSON object raises `InputError` on access.
     """
 
     def __init__(self, path: str) -> None:
@@ -80,7 +80,7 @@ class JsonRecords(Sequence[dict[str, Any]]):
 
 
 class ParquetRecords(Sequence[dict[str, Any]]):
-    """The rows of a Parquet file as dicts. A pickle contains the path only."""
+    """The rows of a Parquet file as dicts. A pickle contains only the path."""
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""`megatron.training.datasets.varlen_dataset`: one conversation or text per sample, of any length."""
+"""`megatron.training.datasets.varlen_dataset`: samples of any length, each with one conversation or text."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _first_present(sample: Record, fields: Iterable[str]) -> str | None:
 
 
 def _with_system(messages: list[Message]) -> list[Message]:
-    """Prepends an empty system message if there is none."""
+    """Prepends an empty system message, unless the first message is a system message."""
     if messages and messages[0]["role"] == "system":
         return messages
     return [{"role": "system", "content": ""}, *messages]
@@ -88,7 +88,7 @@ def _sharegpt_to_messages(sample: Record) -> list[Message]:
 
 
 def _messages_passthrough(sample: Record) -> list[Message]:
-    """Returns the "messages" of a record with their roles and contents only."""
+    """Returns the "messages" of a record, but only the role and the content of each message."""
     messages = []
     for message in sample.get("messages") or []:
         role = message.get("role") or "user"
@@ -138,7 +138,7 @@ class VarlenLowLevelDataset:
         return len(self.dataset)
 
     def __getitem__(self, idx: int) -> Any:
-        """Returns the messages of a conversation; the text if the schema is "pretrain-text"."""
+        """Returns the messages of a conversation; if the schema is "pretrain-text", returns the text."""
         return self._converter(self.dataset[int(idx)])
 
 
@@ -163,7 +163,7 @@ class VarlenDataset(SFTDataset):
         return VarlenLowLevelDataset(dataset_path)
 
     def _tokens_and_targets(self, idx: int) -> tuple[list[int], list[int]]:
-        """Returns the tokens of a sample and the target of each token, truncated to `sequence_length` + 1."""
+        """Returns the tokens of a sample and their targets, both truncated to `sequence_length` + 1 entries."""
         tokenizer: Any = self.config.tokenizer
         item = self._low_level(idx)
         if isinstance(item, str):
