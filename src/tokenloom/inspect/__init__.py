@@ -1,1 +1,1 @@
-"""Decodes documents and samples for display, and searches texts in the data of a run."""
+"""Decodes documents and samples for display, and searches the data of a run for texts."""

@@ -1,6 +1,6 @@
 """Decodes documents and samples into spans and tokens (text, kind, part, loss), and formats them as lines.
 
-The report and the explorer of `tokenloom-look` format the same objects as HTML.
+The report and the explorer of `tokenloom-look` convert the same objects to HTML.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SIGNS = {
     TAB: "tab",
     ESCAPE: "an invisible character",
 }
-"""Symbols for invisible text, with their meaning."""
+"""{symbol: meaning} of the symbols that are displayed for invisible text."""
 
 LEGEND = {
     "loss": "with loss: the model learns to predict it",
@@ -50,14 +50,14 @@ LEGEND = {
     "denied": "padding for a denied document",
     "image": "image",
 }
-"""Styles with their meaning; see `ShownToken.styles`."""
+"""{style: meaning} of the styles of tokens, see `ShownToken.styles`."""
 
 Kind = Literal["text", "eod", "bos", "special", "padding", "denied", "image"]
 PADDING = ("padding", "denied")
-"""Kinds of padding; consecutive padding tokens are displayed as their count."""
+"""The kinds of padding tokens; consecutive padding tokens are displayed as a count."""
 
 Special = Mapping[int, tuple[Kind, str]]
-"""(kind, text) by id; see `special_tokens`."""
+"""{id: (kind, text)} of special tokens, see `special_tokens`."""
 
 _BROKEN = "\ufffd"
 
@@ -69,11 +69,11 @@ class ShownToken:
     Attributes:
         id: the token's id; -1 for an image.
         text: the text that the token adds to the text of the tokens before it; "" if the token ends within a character.
-            Without a tokenizer, the id and a space. May contain control characters: pass it through `printable`.
+            Without a tokenizer, the id, then a space. May contain control characters: pass the text to `printable`.
         kind: "text", or a key of `LEGEND`.
         part: "prompt", "answer" or "text" in a conversation; else None.
-        loss: whether the token has loss as a label; None in documents.
-        span: index of its span in `Shown.spans`; None outside documents.
+        loss: whether the token has loss as a label; None if a document is displayed instead of a sample.
+        span: index in `Shown.spans` of the token's span; None for a token outside all spans.
     """
 
     id: int
@@ -85,7 +85,7 @@ class ShownToken:
 
     @property
     def words(self) -> str:
-        """The text, in brackets for an image; without a text, the kind in brackets, unless it is "text"."""
+        """The text, for an image in brackets. If the text is empty and the kind is not "text", the kind in brackets."""
         if self.kind == "image" or not (self.text or self.kind == "text"):
             return f"[{self.text or LEGEND[self.kind]}]"
         return self.text
@@ -98,12 +98,12 @@ class ShownToken:
 
     @property
     def look(self) -> tuple[str, ...] | None:
-        """A key: consecutive tokens with equal keys are displayed together; None for a token displayed alone."""
+        """A key for grouping: consecutive tokens with equal keys are displayed together, tokens with None alone."""
         return (self.kind, *self.styles) if self.kind in ("text", *PADDING) else None
 
     @property
     def teaching(self) -> str:
-        """The part and the loss in words, such as "answer, with loss"; empty for padding, or if there is neither."""
+        """The part and the loss in words, such as "answer, with loss"; "" for padding and for tokens with neither."""
         named = () if self.kind in PADDING else ("prompt", "answer", "loss", "no-loss")
         return ", ".join(LEGEND[style].partition(":")[0] for style in self.styles if style in named)
 
@@ -113,16 +113,16 @@ class ShownSpan:
     """Consecutive tokens of one sequence of a document.
 
     Attributes:
-        source: name of the source; the prefix of the pair outside runs.
+        source: name of the source in a run; outside runs, the prefix of the pair.
         prefix: prefix of the pair.
         document: index of the document in its source.
         row: index of the sequence in the `.idx` file.
-        sequence, num_sequences: index of the sequence in the document, and number of sequences of the document.
-        start, stop: range of the tokens in the sequence, half-open.
+        sequence, num_sequences: index of the sequence in the document, and number of sequences in the document.
+        start, stop: half-open range of the tokens in the sequence.
         num_tokens: length of the whole sequence.
         slot: index in `Shown.tokens` of the span's first token.
         denied: whether the tokens are replaced by padding.
-        origin: input record of the document, as "FILE:N" with N from 1; None if unknown.
+        origin: input record of the document as "FILE:N", with N counted from 1; None if unknown.
     """
 
     source: str
@@ -170,8 +170,8 @@ class Shown:
 
     Attributes:
         heading: a one-line description.
-        facts: (name, value) pairs of texts, such as the input record that the document was made from.
-        notes: sentences that say where the tokens differ from the data.
+        facts: (name, value) pairs, both text, such as ("made from", "FILE:N") for the input record of the document.
+        notes: sentences that say how the tokens differ from the data.
         spans: the spans of documents, in order of their tokens.
         first: index of `tokens[0]` in the document or sample.
         num_tokens: length of the whole document or sample.
@@ -187,7 +187,7 @@ class Shown:
     tokens: tuple[ShownToken, ...]
 
     def sections(self) -> Iterator[ShownSection]:
-        """Yields a section for each span, even if it is empty, and for consecutive tokens outside all spans."""
+        """Yields a section for each span, even an empty one, and for each stretch of tokens outside all spans."""
         filled = {token.span for token in self.tokens}
         empty = deque(span for number, span in enumerate(self.spans) if number not in filled)
         slot = 0
@@ -262,7 +262,7 @@ def token_texts(ids: Sequence[int], tokenizer: TextTokenizer) -> list[str]:
     the end of `ids` becomes `\ufffd`. Raises `ConfigError` if the tokenizer cannot decode the ids.
     """
     texts = [""] * len(ids)
-    begin = complete = 0  # decode from the second to last token that completed a character
+    begin = complete = 0  # ends of the last two tokens that completed a character; `begin` is where decoding starts
     before = ""
     for stop in range(1, len(ids) + 1):
         text = decoded(ids[begin:stop], tokenizer)
@@ -273,7 +273,7 @@ def token_texts(ids: Sequence[int], tokenizer: TextTokenizer) -> list[str]:
     return texts
 
 
-_CONTEXT = 8  # tokens decoded before and after a range, for its first and last character
+_CONTEXT = 8  # tokens decoded before and after a range, for the first and last characters of the range
 _NO_LABEL = -100  # label of tokens without loss, in conversations
 _REARRANGED = "the tokens are not in the order of their documents, for example because of fill in the middle"
 
@@ -313,11 +313,11 @@ class OpenPair:
         return bisect_right(self.data.document_indices, row) - 1  # NumPy would copy unaligned arrays first
 
     def rows_of(self, document: int) -> range:
-        """Returns the range of sequences of a document, as rows of the `.idx` file."""
+        """Returns the range of `.idx` rows that are the sequences of a document."""
         return range(*(int(row) for row in self.data.document_indices[document : document + 2]))
 
     def origin(self, document: int) -> str | None:
-        """Returns the input record of a document, as "FILE:N" with N from 1; None if unknown."""
+        """Returns the input record of a document as "FILE:N", with N counted from 1; None if unknown."""
         if self.origins is None:
             return None
         files, records = self.origins.locate(np.array([document], dtype=np.int64))
@@ -334,14 +334,14 @@ class OpenPair:
         return ids
 
     def parts(self, row: int, start: int, stop: int) -> Sequence[str | None]:
-        """Returns "prompt", "answer" or "text" for each of tokens [start, stop) of a sequence; None without roles."""
+        """Returns "prompt", "answer", "text" or (without roles) None for each of tokens [start, stop) of a sequence."""
         if self.roles is None:
             return [None] * (stop - start)
         return [PartKind(kind).name for first, last, kind in self.roles.of(row) for _ in range(first, last)][start:stop]
 
 
 class OpenPairs:
-    """A cache of the last 64 open pairs; `get` opens a pair by its prefix. Thread-safe."""
+    """A cache of the 64 open pairs that were used last; `get` opens a pair by its prefix. Thread-safe."""
 
     def __init__(self, *, object_storage: ObjectStorageSettings | None = None) -> None:
         self.get: Callable[[str], OpenPair] = lru_cache(64)(partial(OpenPair, object_storage=object_storage))
@@ -350,7 +350,7 @@ class OpenPairs:
 def shown_document(
     pair: OpenPair, document: int, tokenizer: TextTokenizer | None, *, first: int = 0, count: int | None = None
 ) -> Shown:
-    """Decodes `count` tokens of a document (default: all), from token `first` on; reads only these tokens.
+    """Decodes `count` tokens of a document (default: all), from token `first` on; reads few other tokens.
 
     A negative `document` counts from the end. An image counts as one token. Without a tokenizer, texts are ids. Raises
     `IndexError` if the document does not exist.
@@ -416,18 +416,18 @@ def shown_sample(
     pairs: OpenPairs | None = None,
     run: Run | None = None,
 ) -> Shown:
-    """Decodes the sample at a position: its inputs, and the token after the last input, which is the last label.
+    """Decodes the sample at a position: the sample's inputs, then the last label.
 
     Args:
         dataset: the dataset of a run, a blend, or a dataset whose samples have `tokens`, `labels` and `loss_mask`.
-        position: the position; negative counts from the end.
+        position: the position; a negative position counts from the end.
         tokenizer: decodes the tokens; if None, texts are ids.
-        pairs: cache of open pairs, for several calls.
-        run: the run of the dataset; None for held-out samples.
+        pairs: cache of open pairs, to be shared by several calls.
+        run: the run of the dataset; None without a run, and for held-out samples.
 
     Raises:
         IndexError: the position does not exist.
-        ConfigError: the samples have no `tokens`, `labels` or `loss_mask`.
+        ConfigError: the samples lack `tokens`, `labels` or `loss_mask`.
     """
     sample = sample_of(dataset, position)
     if missing := {"tokens", "labels", "loss_mask"} - sample.keys():
@@ -492,7 +492,7 @@ def _ids_and_notes(
         found = [] if span.denied else pair.ids(span.row, span.start, span.stop)
         last = span.slot + len(found) - 1
         if found and 0 < last < len(ids) and ids[last] != found[-1] and labels[last - 1] in (found[-1], _NO_LABEL):
-            ids[last] = found[-1]  # the last token of a conversation may only be a label
+            ids[last] = found[-1]  # the last token of a conversation can be a label without being an input
         here = ids[span.slot : last + 1]
         differing.update((stored, read) for stored, read in zip(found, here, strict=False) if stored != read)
     if not differing:
@@ -500,7 +500,7 @@ def _ids_and_notes(
     [((stored, read), count)] = differing.most_common(1)
     if len(differing) > 1 or read != 0:
         return ids, (_REARRANGED,)
-    return ids, (f"the data contains the pad id, {stored}, {counted(count, 'time')}: read as id 0 without loss",)
+    return ids, (f"the data contains the pad id {stored} ({counted(count, 'time')}): read as id 0 without loss",)
 
 
 _STYLES = {
@@ -514,7 +514,7 @@ _STYLES = {
     "denied": "red",
     "image": "bold blue",
 }
-"""Styles in rich's syntax; they also differ on a terminal without color."""
+"""The look of each style in rich's syntax; the styles differ even on a terminal without color."""
 
 _SIGN = "magenta"
 
@@ -577,7 +577,7 @@ def _pieces(shown: Shown, look: Look) -> Iterator[Sequence[Piece]]:
 
 
 def _section_pieces(runs: Iterable[TokenRun], look: Look, mark: str) -> Generator[Sequence[Piece], None, str]:
-    """Yields the pieces of each line, without color also each change of `mark` (part, loss); returns the last mark."""
+    """Yields the pieces of each line; without color, marks each change of part or loss. Returns the last mark."""
     units = [unit for run in runs for unit in ([run] if run[0].kind in PADDING else zip(run, strict=True))]
     most = len(units) if look.most_tokens is None else look.most_tokens
     if num_hidden := max(len(units) - most, 0):

@@ -1,8 +1,8 @@
-"""Searches texts in all documents of a run, and reads records of input files again.
+"""Searches all documents of a run for texts, and reads records of input files again.
 
 A search reads a few million tokens at a time, so memory is bounded. The first and last tokens of a text depend on the
-text around it. So a search compares only ids from the middle of the text (`StableIds`), then decodes each match.
-Whole documents are found by the hashes of their texts, `PREFIX.hashes.npy`.
+text around it. So a search compares only ids from the middle of the text (`StableIds`), then decodes each match to
+check the rest. Whole documents are found by the hashes of their texts, `PREFIX.hashes.npy`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MOST_FOUND = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """A match: indices of source and document, and the range of tokens in the document that contain the text."""
+    """A match: index of the source, index of the document in the source, and range of the match in the document."""
 
     source: int
     document: int
@@ -46,7 +46,7 @@ class Match:
 
 
 def find_ids(lock: RunLock, ids: Sequence[int], *, object_storage: ObjectStorageSettings | None = None) -> list[Match]:
-    """Returns all matches of consecutive ids within documents, including held-out and denied documents.
+    """Returns all places in documents where `ids` occur consecutively, including held-out and denied documents.
 
     Reads all tokens: about 1 ns per token if the data is in memory. Raises `ConfigError` for more than 100,000 matches.
     """
@@ -57,7 +57,7 @@ def find_ids(lock: RunLock, ids: Sequence[int], *, object_storage: ObjectStorage
 def find_text(
     lock: RunLock, text: str, tokenizer: Any, *, object_storage: ObjectStorageSettings | None = None
 ) -> list[Match]:
-    """Returns all matches of a text within all documents; misses text that was tokenized with BPE dropout."""
+    """Returns all matches of a text in all documents; misses matches that were tokenized with BPE dropout."""
     stable = StableIds.of(text, tokenizer)
     found = set()
     for source, document, start, (pair, row) in _found(lock, stable.ids, object_storage):
@@ -69,14 +69,14 @@ def find_text(
 def _found(
     lock: RunLock, ids: Sequence[int], object_storage: ObjectStorageSettings | None
 ) -> Iterator[tuple[int, int, int, tuple[IndexedDataset, int]]]:
-    """Yields (source, document, first token in the document, (open pair, row of the pair)) for each match of ids."""
+    """Yields (source, document, start in the document, (open pair, row in the pair)) for each match of `ids`."""
     num_found = 0
     for source, first, prefix in _pairs(lock):
         pair = IndexedDataset(prefix, object_storage=object_storage)
         for stretch in places_of_ids(pair, ids):
             num_found += len(stretch.rows)
             if num_found > _MOST_FOUND:
-                raise ConfigError(f"more than {_MOST_FOUND:,} matches", hint="search for a longer text")
+                raise ConfigError(f"found more than {_MOST_FOUND:,} matches", hint="search for a longer text")
             for row, start in zip(stretch.rows.tolist(), stretch.starts.tolist(), strict=True):
                 yield source, first + row, start, (pair, row)
 
@@ -94,7 +94,7 @@ _CHUNK_HASHES = 1 << 22
 def find_whole_texts(
     lock: RunLock, texts: Sequence[str], *, object_storage: ObjectStorageSettings | None = None
 ) -> tuple[list[tuple[int, int]], list[str]]:
-    """Returns [(source, document)] of all documents equal to a text, and the prefixes of pairs without hashes."""
+    """Returns [(source, document)] of all documents equal to one of `texts`, and prefixes of pairs without hashes."""
     wanted = hash_documents([Texts(texts=list(dict.fromkeys(texts)))], len(set(texts)))
     found, missing, pairs = [], [], list(_pairs(lock))
     for source, first, prefix in pairs:
@@ -120,17 +120,17 @@ def find_whole_texts(
 TOKENS_AT_ONCE = 1 << 22
 _CHUNK_ROWS = 1 << 16
 _NEIGHBORS = (" ", "\n", "a", "E", "1", ".", '"', "_", "é", "中")
-"""Characters put before and after a text to find the tokens that they change."""
+"""Characters that are put before and after a text, to find which tokens of the text they change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StableIds:
-    """The ids of a text that do not depend on the text around it.
+    """The stable ids of a text: the token ids that do not depend on what is before and after the text.
 
     Attributes:
         text: the whole text.
         ids: the stable ids.
-        before, behind: maximum number of tokens of the text before and after the stable ids.
+        before, behind: maximum numbers of tokens that the text can have before and after the stable ids.
     """
 
     text: str
@@ -152,12 +152,12 @@ class StableIds:
         if first >= last:
             message = f"all tokens of {quoted(text)} depend on the text around it"
             raise ConfigError(message, hint="pass more of the text, or search for its ids")
-        # Each unstable token has at least one byte.
+        # A text has at most as many tokens as bytes.
         num_before, num_behind = (len(tokenizer.detokenize(each).encode()) for each in (alone[:first], alone[last:]))
         return cls(text=text, ids=tuple(alone[first:last]), before=num_before + 1, behind=num_behind + 1)
 
     def place_in(self, pair: IndexedDataset, row: int, start: int, tokenizer: Any) -> tuple[int, int] | None:
-        """Returns (begin, end) of the shortest token range around `start` that contains the text, or None."""
+        """Returns (begin, end) of a minimal range of tokens around `start` that contains the text; else None."""
         first = max(0, start - self.before)
         last = min(int(pair.sequence_lengths[row]), start + len(self.ids) + self.behind)
         tokens = pair.get(row, offset=first, length=last - first)
@@ -179,7 +179,7 @@ class StableIds:
 def places_of_ids(
     pair: IndexedDataset, ids: Sequence[int], *, row: int = 0, start: int = 0, at_once: int = TOKENS_AT_ONCE
 ) -> Iterator[Spans]:
-    """Finds consecutive `ids` from token `start` of sequence `row` on; yields the matches of each chunk read."""
+    """Searches for consecutive `ids`, from token `start` of sequence `row` on; yields the matches in each chunk."""
     limits = np.iinfo(pair.dtype) if pair.dtype.kind in "iu" else None
     if limits is None or not limits.min <= min(ids) <= max(ids) <= limits.max:
         return  # the dtype cannot hold these ids
@@ -214,7 +214,7 @@ class Spans:
     next_start: int
 
     def tokens_of(self, pair: IndexedDataset) -> NDArray[Any]:
-        """Returns the concatenated tokens; uses one read if the file is not memory-mapped."""
+        """Returns the concatenated tokens of all ranges; uses one read if the file is not memory-mapped."""
         is_whole = len(self.rows) > 1 and not self.starts[0]
         if is_whole and (is_remote(pair.path_prefix) or not pair.mmap):
             found = pair[int(self.rows[0]) : int(self.rows[-1]) + 1]
@@ -226,7 +226,7 @@ class Spans:
 def stretches(
     lengths: NDArray[np.int32], *, overlap: int, row: int = 0, start: int = 0, at_once: int = TOKENS_AT_ONCE
 ) -> Iterator[Spans]:
-    """Divides sequences of these lengths into chunks of about `at_once` tokens, from token `start` of `row` on.
+    """Divides sequences of these lengths, from token `start` of sequence `row`, into chunks of about `at_once` tokens.
 
     A sequence longer than a chunk is cut into parts; each part repeats the last `overlap` tokens of the previous part.
     """
@@ -253,11 +253,11 @@ def _common(one: Sequence[int], other: Sequence[int]) -> int:
 _BLOCK_BYTES = 4 << 20
 _LIMITS = ReadLimits(max_record_bytes=1 << 30)
 _TEXT_FORMATS = {"line": "text-lines", "file": "text-files"}
-"""Input format by the unit of a record, if it cannot be detected; lines of JSON are then read as lines of text."""
+"""{unit of a record: input format} for files of undetected format; JSON lines are then read as lines of text."""
 
 
 def input_problem(file: OriginFile) -> str | None:
-    """Returns why an input file cannot be read again: it is missing, was standard input, or has changed; else None."""
+    """Returns why an input file cannot be read again (missing, changed, or standard input); None if it can be."""
     if file.path == STDIN:
         return "the input came from standard input and cannot be read again"
     try:
@@ -272,7 +272,7 @@ def input_problem(file: OriginFile) -> str | None:
 
 
 def read_records(file: OriginFile, numbers: Iterable[int]) -> dict[int, str]:
-    """Returns {number: record} of an input file, numbered from 1: lines unchanged, table rows as JSON."""
+    """Returns {number: record} for the given record numbers, from 1; lines are unchanged, table rows become JSON."""
     wanted, found, done = set(numbers), dict[int, str](), 0
     inspected = inspect_input(file.path, default_format=_TEXT_FORMATS.get(file.unit))
     with closing(open_slice(whole_file(inspected), block_bytes=_BLOCK_BYTES, limits=_LIMITS)) as reader:
