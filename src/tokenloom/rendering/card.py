@@ -1,4 +1,4 @@
-"""Facts of an object as plain values, and their display in a notebook as HTML without scripts or styles."""
+"""Facts of an object as plain values, and HTML without scripts or styles that displays the facts in a notebook."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tokenloom.rendering.words import name_of, printable
 MOST_ROWS = 12
 """Maximum rows of a displayed table; the last row of a longer table has the sums of all rows that are not displayed."""
 
-_LONGEST = 120  # characters of a name; longer ones are shortened in the middle
+_LONGEST = 120  # characters of a displayed text; longer texts are shortened in the middle
 
 
 class HasFacts:
@@ -58,7 +58,7 @@ def _table(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def first_rows(rows: Sequence[Sequence[Any]], most: int | None = MOST_ROWS) -> Sequence[Sequence[Any]]:
-    """Shortens a table to `most` rows; the last row has the sums of integer columns over the omitted rows."""
+    """Shortens a table to `most` rows. If rows are omitted, the last row has their sums in the integer columns."""
     if most is None or len(rows) <= most:
         return rows
     _, *columns = zip(*rows[most - 1 :], strict=True)

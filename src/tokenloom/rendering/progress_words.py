@@ -18,7 +18,7 @@ class Amounts:
 
     Attributes:
         unit: unit of `done` and `total`: "bytes", or a plural such as "documents".
-        done, total: amount done so far, and amount at the end of the task (None if unknown), in `unit`.
+        done, total: amounts in `unit`, so far and at the end of the task; None if the total is unknown.
         num_tokens: number of tokens produced so far; 0 for tasks without tokens.
         notes: short texts such as "12 rejected" or "shards 4 of 11".
     """
@@ -32,7 +32,7 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Units of `Amounts.done` per second, and tokens per second; 0 if unknown."""
+    """Speeds per second: `done` in the unit of `Amounts.done`, `tokens` in tokens; 0 if unknown."""
 
     done: float = 0.0
     tokens: float = 0.0
@@ -64,7 +64,7 @@ class Pace:
 
 
 def duration(seconds: float) -> str:
-    """Formats a time in at most two units.
+    """Formats a duration with at most two units.
 
     Example:
         >>> duration(0.4), duration(18.2), duration(125), duration(3700), duration(200_000)
@@ -96,7 +96,7 @@ def plain_line(description: str, amounts: Amounts, speed: Speed = Speed(), *, in
 
 
 def end_line(description: str, amounts: Amounts, seconds: float, *, before: Amounts) -> str:
-    """Formats the last line of a task that took `seconds` and had the amounts `before` at its start.
+    """Formats the last line of a task that took `seconds`; `before` are the amounts at the start of the task.
 
     Example:
         >>> end_line("merge", Amounts("bytes", 6 * 10**9, 6 * 10**9), 75, before=Amounts("bytes", 0))

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from io import StringIO
 
 Piece = tuple[str, str]
-"""(text, style), the style in rich's syntax, such as "bold red", or ""."""
+"""(text, style); the style is "" or in rich's syntax, such as "bold red"."""
 
 _HIDDEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
-"""Unicode categories without a glyph or that change the layout: control, format, unassigned, separators."""
+"""Unicode categories of characters that have no glyph or change the layout, such as control characters."""
 
 _JOINERS = "\u200c\u200d"
-"""Zero-width non-joiner and joiner, which Persian, Indic scripts and emoji need; they do not change the layout."""
+"""Zero-width non-joiner and joiner, which Persian, Indic scripts and emoji need; neither changes the layout."""
 
 _UNITS = (("T", 10**12), ("B", 10**9), ("M", 10**6))
 _BYTES = ((" TB", 10**12), (" GB", 10**9), (" MB", 10**6), (" kB", 10**3))
@@ -51,7 +51,7 @@ def cell_width(text: str) -> int:
 
 
 def lines_of(text: str | Sequence[Piece], width: int, *, colour: bool = False) -> Iterator[str]:
-    """Yields the lines of a text without trailing spaces, wrapped to `width` columns at spaces; breaks longer words.
+    """Yields the lines of a text, wrapped at spaces to `width` columns; breaks longer words, omits trailing spaces.
 
     With `colour`, writes the styles as escape sequences. Pass the text through `printable` first.
 
@@ -93,7 +93,7 @@ def _in_units(number: int, units: Sequence[tuple[str, int]]) -> str | None:
 
 
 def name_of(text: str, *, width: int = _LONGEST_NAME) -> str:
-    """Shortens a name in the middle to at most `width` characters.
+    """Shortens a name to at most `width` characters; omits the middle.
 
     Example:
         >>> name_of("stackexchange_2024_part_17", width=16)
@@ -129,28 +129,28 @@ WITHOUT = (
     ("conversations truncated", "truncated"),
     ("with or without loss: not counted", "not_counted"),
 )
-"""(text, key) of ledger counts: tokens in samples that have no loss, or where it is unknown whether they have loss."""
+"""(text, key) of the ledger counts of tokens in samples: tokens without loss, and tokens whose loss is unknown."""
 
 NEVER = (
     ("dropped tail", "dropped_tail"),
     ("dropped conversations", "dropped_conversations"),
     ("given up at another sequence length", "given_up"),
 )
-"""(text, key) of ledger counts: tokens that are in no sample."""
+"""(text, key) of the ledger counts of tokens that are in no sample."""
 
 LEFT = (("left to later stages", "handed_on"), ("not reached yet", "not_reached"))
-"""(text, key) of ledger counts: tokens that later samples will contain."""
+"""(text, key) of the ledger counts of tokens that later samples will contain."""
 
 SLOTS = (
     *(("with loss", "with_loss"), ("EOD masked", "eod_masked"), ("prompt", "prompt"), ("denied", "denied")),
     *(("label is the padding id", "pad_id"), ("last token, without a label", "no_label")),
     *(("padding", "padding"), ("not counted", "not_counted")),
 )
-"""(text, key) of ledger counts: contents of the slots of samples."""
+"""(text, key) of the ledger counts of slots in samples, by the content of the slot."""
 
 
 def ledger_columns(tokens: Mapping[str, int]) -> tuple[int, int, int, int, int]:
-    """Sums token counts of a ledger row by kind: (available, read with loss, read without loss, never read, left)."""
+    """Sums token counts of a ledger row: (available, read with loss, read without loss, never read, left for later)."""
     came_in = tokens["brought"] + tokens["offered"] + tokens["read_twice"]
     without, never, left = (sum(tokens[name] for _, name in names) for names in (WITHOUT, NEVER, LEFT))
     return came_in, tokens["with_loss"], without, never, left
