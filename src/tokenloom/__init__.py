@@ -1,7 +1,7 @@
 """tokenloom: a data pipeline for training large language models.
 
-It turns text into tokenized `.bin`/`.idx` files, and these into the batches of each rank. The most common names are
-here, all others in namespaces:
+It turns text into tokenized `.bin`/`.idx` files, and these files into the batches of each rank. The most common names
+are listed in `__all__`; all names are in namespaces:
 
 - `tokenloom.preprocessing`, `tokenloom.tokenizers`: turn text and conversations into datasets
 - `tokenloom.indexed`: read, write, merge and check `.bin`/`.idx` pairs
@@ -14,7 +14,7 @@ here, all others in namespaces:
 - `tokenloom.errors`: all errors and warnings
 - `tokenloom.testing`: check your own datasets, orders and stores
 
-A public name imports its module on first use; `import tokenloom` imports neither NumPy nor torch.
+The module of a public name is imported on first use of the name; `import tokenloom` imports neither NumPy nor torch.
 """
 
 from importlib import import_module
@@ -109,7 +109,7 @@ if TYPE_CHECKING:  # after the names above: some namespaces have the same name a
     from tokenloom import testing as testing
     from tokenloom import tokenizers as tokenizers
 
-    # Type checkers would take these names for the modules of the same name.
+    # Otherwise type checkers would mistake these names for modules of the same name.
     __all__ += ["datasets", "run"]
 
 _NAMESPACES = (
@@ -118,7 +118,7 @@ _NAMESPACES = (
 )
 """Namespaces whose public names are also attributes of `tokenloom`."""
 
-if not TYPE_CHECKING:  # type checkers would accept any name
+if not TYPE_CHECKING:  # with `__getattr__`, type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
         value = globals()[name] = _find(name)
@@ -128,7 +128,7 @@ if not TYPE_CHECKING:  # type checkers would accept any name
 def _find(name: str) -> Any:
     if name in _NAMESPACES:
         return import_module(f"{__name__}.{name}")
-    is_module = PathFinder.find_spec(f"{__name__}.{name}", __path__) is not None  # `from tokenloom import kernels`
+    is_module = PathFinder.find_spec(f"{__name__}.{name}", __path__) is not None  # for `from tokenloom import kernels`
     if not name.startswith("_") and not is_module:
         for namespace in _NAMESPACES:
             module = import_module(f"{__name__}.{namespace}")

@@ -1,7 +1,7 @@
 """All errors and warnings of tokenloom.
 
-Each class also derives from the standard exception that a caller would expect, some from `AssertionError`, which code
-written for Megatron catches. This module imports nothing else of tokenloom.
+Each class also derives from the standard exception that a caller would expect. Some also derive from `AssertionError`,
+which code written for Megatron catches. This module imports no other module of tokenloom.
 """
 
 
@@ -29,7 +29,7 @@ class ConfigError(TokenloomError, ValueError, AssertionError):
 
 
 class OutputExistsError(ConfigError, FileExistsError):
-    """The path of an output has the output of another job, which was not overwritten."""
+    """An output path already contains the output of another job; nothing was overwritten."""
 
 
 class MissingExtraError(TokenloomError, ImportError):
@@ -57,7 +57,7 @@ class MissingObjectError(StorageError, FileNotFoundError):
 
 
 class AccessDeniedError(StorageError, PermissionError):
-    """The object store rejected a request: its credentials are wrong, or lack a permission."""
+    """The object store rejected a request: the credentials are wrong or lack a permission."""
 
 
 class OutputBusyError(StorageError, BlockingIOError):
@@ -69,7 +69,7 @@ class ReplacedObjectError(StorageError):
 
 
 class ChangedFileError(StorageError):
-    """A file was replaced, truncated or overwritten after it was opened; no bytes of the new file were returned."""
+    """A file was replaced, truncated or overwritten after it was opened; no bytes of the changed file were returned."""
 
 
 class UnavailableError(StorageError):
@@ -101,11 +101,11 @@ class RefusedTextError(TokenizerError, InputError):
 
 
 class StuckRecordError(InputError):
-    """A record exceeds its time limit in code that cannot be interrupted; its thread keeps running."""
+    """Processing one record exceeds the time limit, in code that cannot be interrupted; the thread keeps running."""
 
 
 class WorkerError(TokenloomError, RuntimeError):
-    """Worker processes of a job die repeatedly; finished shards are kept."""
+    """Worker processes of a job die repeatedly; the files of finished shards stay."""
 
 
 class BuildError(TokenloomError, RuntimeError):
@@ -141,7 +141,7 @@ class IgnoredSettingWarning(TokenloomWarning):
 
 
 class UntrainableWarning(TokenloomWarning):
-    """Some conversations have no token with loss among those that fit in a sample."""
+    """In some conversations, none of the tokens that fit in a sample has loss."""
 
 
 class TokenizerMismatchWarning(TokenloomWarning):
@@ -157,11 +157,11 @@ class MissingEodWarning(TokenloomWarning):
 
 
 class ResonanceWarning(TokenloomWarning):
-    """Some ranks read another mixture than the blend, as its order repeats each time all ranks have read a batch."""
+    """Some ranks read another mixture than the blend: the blend's order repeats in step with the ranks' batches."""
 
 
 class CutShortWarning(TokenloomWarning):
-    """A run ends before its stages do, because a source reached `max_passes`."""
+    """A run ends before the end of its last stage, because a source reached `max_passes`."""
 
 
 class DuplicateDataWarning(TokenloomWarning):

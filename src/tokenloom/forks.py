@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 # A fork acquires locks in reverse order of registration. Code that holds our lock may acquire the locks of these two
-# modules, so they must register first.
+# modules, so these modules must register their locks first.
 _IMPORTED_FIRST = (logging, concurrent.futures.thread)
 
 READING_LOCK = threading.RLock()
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 else:
 
     class cached_property(functools.cached_property):
-        """`functools.cached_property` without a lock, as in Python 3.12. In 3.11, one lock serves all instances.
+        """`functools.cached_property` without a lock, as in Python 3.12; in 3.11, it has one lock for all instances.
 
-        If several threads compute the value at the same time, the value computed last is kept.
+        If several threads compute the value at the same time, the value computed last is stored.
         """
 
         def __get__(self, instance: Any, owner: type | None = None) -> Any:

@@ -15,13 +15,13 @@ def usable_processors() -> int:
 
 @functools.cache
 def boot_id() -> str:
-    """Returns an ID that changes at each boot of this machine; `OSError` unless on Linux."""
+    """Returns an ID that changes at each boot of this machine; raises `OSError` if not on Linux."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().strip()
 
 
 def mount_namespace() -> int:
-    """Returns the ID of this process's mount namespace (each container has its own); `OSError` unless on Linux."""
+    """Returns the ID of this process's mount namespace, one per container; raises `OSError` if not on Linux."""
     return os.stat("/proc/self/ns/mnt").st_ino
 
 
@@ -31,15 +31,15 @@ def is_running(process: int) -> bool:
 
 
 def process_namespace() -> str:
-    """Returns an ID that identifies the boot, PID namespace and user of this process; `OSError` unless on Linux.
+    """Returns an ID of the boot, PID namespace and user of this process; raises `OSError` if not on Linux.
 
-    Processes with the same ID can call `process_start` on each other.
+    Processes for which this function returns the same ID can call `process_start` on each other.
     """
     return f"{boot_id()}/{os.stat('/proc/self/ns/pid').st_ino}/{os.getuid()}"
 
 
 def process_start(process: int) -> str | None:
-    """Returns the start time of a process in clock ticks since boot; None if it does not exist or has ended."""
+    """Returns when a process started, in clock ticks since boot; None if the process does not exist or has ended."""
     try:
         with open(f"/proc/{process}/stat", "rb") as stream:
             state, *fields = stream.read().rpartition(b")")[2].split()
@@ -49,12 +49,12 @@ def process_start(process: int) -> str | None:
 
 
 def descriptor_path(descriptor: int) -> str:
-    """Returns a path that opens an open file of this process again, with a separate file position."""
+    """Returns a path for opening the file of an open descriptor again, with a separate file position."""
     return f"/proc/self/fd/{descriptor}"
 
 
 def own_memory_bytes() -> int:
-    """Returns the resident memory of this process in bytes, without file-backed and shared pages."""
+    """Returns the resident bytes of memory of this process, excluding file-backed and shared pages."""
     with open("/proc/self/statm", "rb") as stream:
         _, resident, shared, *_ = map(int, stream.read().split())
     return (resident - shared) * _PAGE_BYTES

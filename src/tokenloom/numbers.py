@@ -1,9 +1,9 @@
 """Strict parsing and validation of numbers that users write.
 
-A number consists of ASCII digits with an optional sign, decimal point and exponent. Everything else that `float` takes
-(`nan`, `inf`, `1_000`, digits of other scripts) is an error.
+A number consists of ASCII digits with an optional sign, decimal point and exponent. Other texts that `float` accepts
+(`nan`, `inf`, `1_000`, digits of other scripts) are errors.
 
-Invalid numbers raise `ConfigError`. The message begins with `where` (the location of the text) or a setting's name.
+Invalid numbers raise `ConfigError`. The error message begins with the argument `where` or `name` of the function.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _MOST_SHOWN = 60  # characters of a text in a message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """An item of a separated list, and its location.
+    """An item of a list such as "90, abc,,5", and the item's location.
 
     Attributes:
         text: the item without surrounding whitespace; may be empty.
         number: index of the item in the list, from 1.
-        column: column of the item's first character, from 1.
+        column: column of the item's first character in the text of the list, from 1.
     """
 
     text: str
@@ -51,14 +51,14 @@ class Item:
 
 
 def quoted(text: str) -> str:
-    """Returns the `repr` of a text for error messages, truncated to 60 characters."""
+    """Returns the `repr` of the first 60 characters of a text, for error messages."""
     return repr(text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "…")
 
 
 def items_of(text: str, *, separators: str = ",", blanks_separate: bool = False) -> list[Item]:
     """Splits a text at separators into items, including empty items; an empty text is one empty item.
 
-    Each character of `separators` is a separator; with `blanks_separate`, whitespace is one, too.
+    Each character of `separators` is a separator; with `blanks_separate`, whitespace is a separator, too.
 
     Example:
         >>> [(item.text, item.column) for item in items_of("90, abc,,5")]
@@ -103,7 +103,7 @@ def parse_integer(text: str, where: str, *, at_least: int | None = None) -> int:
 
 
 def parse_bytes(text: str) -> int:
-    """Parses a size such as `500MB` to a number of bytes in [1, 2**63), rounded down.
+    """Parses a size such as `500MB`; returns the number of bytes, rounded down, which must be in [1, 2**63).
 
     Units are KB, MB, GB and TB (powers of 1000), and KiB, MiB, GiB and TiB (powers of 1024).
 
@@ -121,7 +121,7 @@ def parse_bytes(text: str) -> int:
 
 
 def bytes_text(num_bytes: int) -> str:
-    """Formats a number of bytes for `parse_bytes`, in the largest unit that divides it evenly.
+    """Formats a number of bytes for `parse_bytes`, in the largest unit that divides the number evenly.
 
     Example:
         >>> bytes_text(1 << 30), bytes_text(64_000)
@@ -144,8 +144,8 @@ def parse_percentage(text: str, where: str) -> float:
 def number_or_none(text: str, where: str) -> float | None:
     """Parses a number; returns None for text that is not a number, such as a path.
 
-    NaN and infinity are returned, so that the caller's range check reports them. Text that is a number for `float` but
-    not here, such as `1_000`, raises `ConfigError`, since its meaning is unclear.
+    NaN and infinity are returned, so that the caller's range check reports them. Other text that only `float` accepts
+    as a number, such as `1_000`, raises `ConfigError`, since the meaning of the text is unclear.
     """
     stripped = text.strip()
     if _NUMBER.fullmatch(stripped):
@@ -161,7 +161,7 @@ def number_or_none(text: str, where: str) -> float | None:
 
 
 def finite_or_none(value: object) -> float | None:
-    """Returns a finite number of any numeric type but bool as a float; None for all other values."""
+    """Converts a finite number of any numeric type except bool to float; returns None for all other values."""
     try:
         number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
     except OverflowError:
@@ -182,9 +182,9 @@ def wrong_value(name: str, needed: str, value: object, *, hint: str | None = Non
 def checked_integer(
     name: str, value: object, *, at_least: int | None = None, below: int | None = None, hint: str | None = None
 ) -> int:
-    """Validates an integer of any integer type in [at_least, below); returns an int.
+    """Validates that a value is an integer in [at_least, below), of any integer type; returns it as an int.
 
-    Bools, floats and strings are errors. `hint` is the hint of the error if the value is out of range.
+    Bools, floats and strings are errors. `hint` is the hint of the error for a value out of range.
     """
     try:
         number = operator.index(value)  # type: ignore[arg-type]  # raises TypeError
@@ -200,13 +200,13 @@ def checked_integer(
 
 
 def check_count(name: str, value: object) -> None:
-    """Validates that a value is exactly of type int, in [0, 2**63)."""
+    """Validates that a value has exactly the type int and is in [0, 2**63)."""
     if type(value) is not int or not 0 <= value <= _LARGEST:
         raise wrong_value(name, "an integer of 0 or more", value)
 
 
 def checked_number(name: str, value: object, *, at_least: float | None = None, above: float | None = None) -> float:
-    """Validates a finite number, >= `at_least` and > `above`, of any numeric type but bool; returns a float."""
+    """Validates that a value is a finite number >= `at_least` and > `above`, not a bool; returns it as a float."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise wrong_value(name, "a number", value)
     number = finite_or_none(value)

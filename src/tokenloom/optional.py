@@ -24,7 +24,7 @@ def folder_of(package: str, *, extra: str) -> str:
 
 
 def require(module: str, *, extra: str) -> ModuleType:
-    """Imports a module; raises `MissingExtraError` if the module, or one that it imports, is not installed."""
+    """Imports a module; raises `MissingExtraError` if the module, or a module that it imports, is not installed."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -1,11 +1,11 @@
-"""Finds the methods that a user's class overrides, and the stack level of the user's code.
+"""Finds the methods that a user's class overrides, and the stack level of the user's code for warnings.
 
 A fast method such as `batch` replaces many calls of a hook such as `__getitem__`. If a user's class overrides the hook
 but not the fast method, calling the fast method would skip the override. So callers check, once per object (when it is
-created or unpickled), which of the two methods is overridden in the more derived class. Later changes have no effect.
+created or unpickled), which of the two methods is overridden in the more derived class. Later overrides have no effect.
 
-A method counts as ours if its code is defined in a module of this package, whatever its `__module__` says. The same
-rule holds for mixins, patched functions, attributes of an object and wrappers.
+A method counts as tokenloom's if its code is defined in a module of this package, whatever the method's `__module__`
+says. The same rule holds for mixins, patched functions, wrappers, and attributes of an object.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Uncalled(NamedTuple):
     """A hook of Megatron that tokenloom never calls; overriding it has no effect.
 
     Attributes:
-        remedy: hint of the error: what to override or do instead.
+        remedy: hint of the error, which says what to override or do instead.
         unless: names of methods; no error if one of them is overridden, since that method may call the hook itself.
     """
 
@@ -40,7 +40,7 @@ class Overrides:
 
     Attributes:
         cls: the class, or the class of the object.
-        found: (level, class name) by method: level 0 is the object itself, 1 the class, 2 the next class of its MRO.
+        found: (level, class name) by method name. Level 0 is the object, 1 the class, 2 the next class in the MRO.
     """
 
     cls: type
@@ -48,7 +48,7 @@ class Overrides:
 
     @staticmethod
     def of(obj: Any, names: tuple[str, ...]) -> Overrides:
-        """Finds the overridden methods among `names`, of an object or a class; results are cached per class."""
+        """Finds which of the methods `names` of an object or a class are overridden; caches the result per class."""
         kind: type = obj if isinstance(obj, type) else type(obj)
         own = getattr(obj, "__dict__", {})
         if not own.keys().isdisjoint(names):
@@ -63,7 +63,7 @@ class Overrides:
         return known[1]
 
     def skipped(self, method: str, *hooks: str) -> str | None:
-        """Returns an override of `hooks`, such as "Mine.__getitem__", that calling `method` would skip, or None."""
+        """Returns the first override of `hooks` that a call of `method` skips, such as "Mine.__getitem__", or None."""
         nearest, _ = self.found.get(method, (sys.maxsize, ""))
         for hook in hooks:
             level, owner = self.found.get(hook, (sys.maxsize, ""))
@@ -72,10 +72,10 @@ class Overrides:
         return None
 
     def refuse_alone(self, method: str, *hooks: str) -> None:
-        """Raises `ConfigError` if `method` is overridden but none of `hooks`: the hooks would return other data."""
+        """Raises `ConfigError` if `method` is overridden but none of `hooks` is: the two return different data."""
         if method in self.found and self.found.keys().isdisjoint(hooks):
             _, owner = self.found[method]
-            message = f"`{owner}` overrides `{method}` but not `{hooks[0]}`, which would return other data"
+            message = f"`{owner}` overrides `{method}` but not `{hooks[0]}`, so the two would return different data"
             raise ConfigError(message, hint=f"override `{hooks[0]}`, or both")
 
     def refuse_uncalled(self, hooks: Mapping[str, Uncalled]) -> None:
@@ -88,7 +88,7 @@ class Overrides:
 
 _MOST_KNOWN = 1000
 _known: dict[tuple[Any, ...], tuple[list[Any], Overrides]] = {}
-"""Results by class and ids of its methods; keeps the methods alive, so that no id is reused."""
+"""Results of `Overrides.of` by class, method names and method ids; keeps the methods alive, so that no id is reused."""
 
 
 def _find(kind: type, own: Mapping[str, Any], names: tuple[str, ...]) -> Overrides:
@@ -96,7 +96,7 @@ def _find(kind: type, own: Mapping[str, Any], names: tuple[str, ...]) -> Overrid
     places = [(kind, own), *((base, vars(base)) for base in kind.__mro__)]
     for name in names:
         for level, (owner, attributes) in enumerate(places):
-            if name in attributes and (level or not name.startswith("__")):  # Python ignores dunders of an instance
+            if name in attributes and (level or not name.startswith("__")):  # Python ignores an instance's dunders
                 if not is_ours(attributes[name], owner):
                     found[name] = level, owner.__name__
                 break
@@ -104,7 +104,7 @@ def _find(kind: type, own: Mapping[str, Any], names: tuple[str, ...]) -> Overrid
 
 
 def overrides(obj: Any, *names: str) -> bool:
-    """Returns whether a user's code overrides any of these methods of an object or a class."""
+    """Returns whether a user's code overrides any of the methods `names` of an object or a class."""
     return bool(Overrides.of(obj, names).found)
 
 
@@ -129,7 +129,7 @@ def is_ours(value: Any, owner: type = FunctionType) -> bool:
 
 
 def level_outside() -> int:
-    """Returns the `stacklevel` with which `warnings.warn` names the innermost frame of the user's code."""
+    """Returns the `stacklevel` for `warnings.warn` to name the innermost frame of the user's code."""
     level, frame, inner = 1, sys._getframe(1), (_PACKAGE, "contextlib")
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in inner:
         level, frame = level + 1, frame.f_back

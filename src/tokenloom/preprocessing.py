@@ -1,4 +1,4 @@
-"""Turn text and conversations into tokenized datasets: whole jobs, and the functions that they consist of."""
+"""Turns text and conversations into tokenized datasets: whole jobs, and the functions that a job consists of."""
 
 import lazy_loader
 

@@ -1,7 +1,7 @@
-"""Reports the progress of long work and long waits.
+"""Reports long waits, and the progress of long work.
 
 Long work opens a `task` and advances it; code that waits for another process or machine opens `waiting_for`. A thread
-passes all open tasks and waits to a reporter: one that logs, unless `reporting_to` sets another.
+passes all open tasks and waits to a reporter, which logs them unless `reporting_to` sets another reporter.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _LOGGER = logging.getLogger(__name__)
 _Print = Callable[[str], object]
 
 SILENT_SECONDS = 4.6
-"""Time without progress after which a wait is reported: the reporter looks every 0.4 s, so reports come within 5 s."""
+"""Seconds without progress before a wait is reported: the reporter checks every 0.4 s, so reports come within 5 s."""
 
 SECONDS_BETWEEN_LINES = 30.0
 """Interval between two log lines about the same task or wait."""
 
 NOTHING_WRITTEN = "nothing was written: run the same command again to start over"
-"""Note for `if_stopped` of work whose output is written completely or not at all."""
+"""A note for `if_stopped`, for work whose output is written completely or not at all."""
 
 
 class Task:
@@ -97,7 +97,7 @@ class Wait:
 def task(
     description: str, *, unit: str, total: int | None = None, done: int = 0, num_tokens: int = 0
 ) -> Iterator[Task]:
-    """Opens a task for the `with` block and yields it; calling the task advances it.
+    """Opens a task for the `with` block and yields the task; calling the task advances it.
 
     Args:
         description: name of the work, such as "merge".
@@ -137,7 +137,7 @@ def waiting_for(what: str, *, setting: str | None = None) -> Iterator[Wait]:
 
 @contextmanager
 def if_stopped(words: Callable[[], str]) -> Iterator[None]:
-    """Adds the note that `words` returns to a `KeyboardInterrupt` (Ctrl-C or a signal) that ends the `with` block.
+    """If a `KeyboardInterrupt` (Ctrl-C or a signal) ends the `with` block, adds `words()` to the exception as a note.
 
     Of nested blocks, only the innermost adds a note, such as "6 of 11 shards are done: run the same command again".
     """
@@ -161,10 +161,10 @@ def reporting_to(reporter: LineReporter) -> Iterator[None]:
 
 
 class LineReporter:
-    """A reporter that prints lines: the oldest open task every 30 s and at its end; a wait after 5 s, then every 30 s.
+    """A reporter that prints lines about the oldest open task, every 30 s and at its end, and about long waits.
 
-    Waits for the same thing share a line; no wait is reported while a task advances. Called by one thread at a time.
-    `say` prints a line about a task, `warn` a line about a wait; `clock` returns the time in seconds.
+    A wait is reported after 5 s, then every 30 s, but not while a task advances. Waits for the same thing share a line.
+    Not thread-safe. `say` prints a line about a task, `warn` about a wait; `clock` returns the time in seconds.
     """
 
     def __init__(self, say: _Print, warn: _Print, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -176,7 +176,7 @@ class LineReporter:
         self._waits_due: dict[str, float] = {}
 
     def look(self, tasks: Sequence[Task], waits: Sequence[Wait]) -> None:
-        """Prints the lines that are due about the open tasks and waits, which are sorted from oldest to newest."""
+        """Prints the due lines about the open tasks and waits; both arguments are sorted from oldest to newest."""
         now = self._clock()
         self._report_waits(tasks, waits, now)
         if not tasks:
@@ -190,7 +190,7 @@ class LineReporter:
             self._say(plain_line(task.description, amounts, pace.speed(), inner=last))
 
     def end(self, task: Task, *, is_complete: bool) -> None:
-        """Prints the last line of a task of 30 s or more; none if an error or a signal ended it (not `is_complete`)."""
+        """Prints the last line of a task that took 30 s or more, unless an error or a signal ended the task."""
         seconds = self._clock() - task.started
         if is_complete and task in self._due and seconds >= SECONDS_BETWEEN_LINES:
             self._say(end_line(task.description, task.amounts(), seconds, before=task.before))
@@ -214,7 +214,7 @@ class LineReporter:
                 self._warn(wait.line(seconds))
 
     def _last_advance(self, task: Task, now: float) -> float:
-        """Returns the time when the task was last seen to advance; minus infinity if it never was."""
+        """Returns the time when the task was last seen to advance; minus infinity if the task never advanced."""
         done = task.amounts().done
         seen, at = self._advances.get(task, (task.before.done, -float("inf")))
         self._advances[task] = done, at if seen == done else now
@@ -229,8 +229,8 @@ class _Board:
         self.clear()
 
     def clear(self) -> None:
-        """Forgets all tasks and waits; a forked child must call it, as it has no reporting thread."""
-        self._lock = threading.RLock()  # reentrant: garbage collection may close a task while this thread holds it
+        """Forgets all tasks and waits; a forked child must call this, because the child has no reporting thread."""
+        self._lock = threading.RLock()  # reentrant: garbage collection may close a task while its thread has the lock
         self._reporting = threading.RLock()  # held while the reporter is called
         self._open: dict[int, Task | Wait] = {}
         self._thread: threading.Thread | None = None
@@ -252,7 +252,7 @@ class _Board:
                 self.reporter.end(opened, is_complete=is_complete)
 
     def _watch(self) -> None:
-        """Body of the reporting thread, which ends when nothing is open, because an idle thread makes forks unsafe."""
+        """Body of the reporting thread; ends if no task or wait is open, because an idle thread makes forks unsafe."""
         while True:
             time.sleep(self.reporter.seconds_between_looks)
             with self._reporting:

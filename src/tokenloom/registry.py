@@ -1,4 +1,4 @@
-"""A registry of objects by name, such as input formats; users can add their own."""
+"""A registry of objects by name, such as input formats; users can add their own objects."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Entry = TypeVar("Entry")
 class Registry(UserDict[str, Entry]):
     """A mapping from names to objects, each imported on first use; a name cannot be assigned twice.
 
-    Thread-safe once all objects are added. An object added by a user exists only in processes that also add it.
+    Thread-safe once all objects are added. A user must add an object in each process that uses the object.
 
     Args:
-        kind: what the objects are, for error messages, such as "input format".
-        homes: locations of the package's own objects by name, as "module:attribute".
+        kind: noun for an object in error messages, such as "input format".
+        homes: location of each object of the package, by the object's name, as "module:attribute".
 
     Example:
         >>> functions = Registry[object]("function", {"dumps": "json:dumps"})
@@ -41,7 +41,7 @@ class Registry(UserDict[str, Entry]):
         return self.data[name]
 
     def __setitem__(self, name: str, entry: Entry) -> None:
-        """Adds an object; raises `ConfigError` if the name is taken."""
+        """Adds an object; raises `ConfigError` if the registry already has an object of this name."""
         if name in self:
-            raise ConfigError(f"{self._kind} {name!r} is taken", hint=f"choose a name other than {', '.join(self)}")
+            raise ConfigError(f"{self._kind} {name!r} already exists", hint=f"use a name other than {', '.join(self)}")
         self.data[name] = entry

@@ -23,16 +23,16 @@ Number = Annotated[int, "number"]
 """An integer of 0 or more."""
 
 Seconds = Annotated[float, "seconds"]
-"""A positive time in seconds."""
+"""A duration in seconds, above 0."""
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 def check_types(settings: object) -> None:
-    """Validates the types of a dataclass's fields; raises `ConfigError` for the first field of a wrong type.
+    """Validates the types of a dataclass's values; raises `ConfigError` for the first value of a wrong type.
 
-    Validates the fields that classes of this package declare as int, float, bool, str or `Literal`, optionally with
-    None, and no others. Converts NumPy integers to int, so that they can be written as JSON.
+    Validates only fields that classes of this package declare as int, float, bool, str or `Literal`, optionally with
+    None. Converts NumPy integers to int, so that the integers can be written as JSON.
     """
     declared: dict[str, tuple[Any, bool]] = _declared(type(settings))  # type: ignore[arg-type]  # classes are hashable
     for name, (kind, optional) in declared.items():
@@ -50,19 +50,19 @@ def check_types(settings: object) -> None:
         elif kind is str:
             if not isinstance(value, str) and not (isinstance(value, os.PathLike) and "path" in name):
                 raise wrong_value(name, "a string", value)
-        elif type(value).__name__ != "bool" and not (type(value) is int and value in (0, 1)):  # NumPy's is also "bool"
+        elif type(value).__name__ != "bool" and not (type(value) is int and value in (0, 1)):  # or NumPy's bool
             raise wrong_value(name, "True or False", value)
 
 
 def checked_path(name: str, path: object, *, example: str | None = None) -> str:
-    """Validates that a value is a str or a path of str, and returns a str; `example` is the hint of the error."""
+    """Validates that a value is a str or a path object, and returns a str; `example` is the hint of the error."""
     if isinstance(path, (str, os.PathLike)) and isinstance(text := os.fspath(path), str):
         return text
     raise wrong_value(name, "a path", path, hint=example)
 
 
 def checked_paths(name: str, paths: object, *, example: str | None = None) -> list[str]:
-    """Validates a list of paths and returns strings; a single string is an error, as its letters would become paths."""
+    """Validates a list of paths; returns strings. A single string is an error, as each letter would become a path."""
     if isinstance(paths, (str, bytes, os.PathLike)) or not isinstance(paths, Iterable):
         hint = f"write [{paths!r}]" if isinstance(paths, (str, os.PathLike)) else example
         raise wrong_value(name, "a list of paths", paths, hint=hint)
@@ -70,7 +70,7 @@ def checked_paths(name: str, paths: object, *, example: str | None = None) -> li
 
 
 def checked_output_prefix(name: str, path: object) -> str:
-    """Validates the prefix of an output: without a file name at its end, the files would be named `.bin` and `.idx`."""
+    """Validates that an output prefix ends with a file name; else the files would be named `.bin` and `.idx`."""
     text = checked_path(name, path, example="such as `data/corpus`")
     if os.path.basename(text) in ("", ".", ".."):
         raise ConfigError(
@@ -80,7 +80,7 @@ def checked_output_prefix(name: str, path: object) -> str:
 
 
 def check_local_folder(name: str, path: str | os.PathLike[str] | None) -> None:
-    """Validates that a folder is None or a local path; a URL would create a folder named `s3:`."""
+    """Validates that a folder is None or a local path; a URL such as `s3://…` would create a folder named `s3:`."""
     if path is None:
         return
     text = os.fspath(path)
@@ -93,7 +93,7 @@ def check_local_folder(name: str, path: str | os.PathLike[str] | None) -> None:
 
 @cache
 def _declared(kind: type) -> dict[str, tuple[Any, bool]]:
-    """Returns (type or allowed strings, whether None is allowed) for each validated field."""
+    """Returns {name: (type or allowed strings, whether None is allowed)} for the validated fields."""
     found: dict[str, tuple[Any, bool]] = {}
     for owner in reversed(kind.__mro__):
         if owner.__module__.partition(".")[0] != __name__.partition(".")[0]:

@@ -1,6 +1,6 @@
-"""Checks at `import tokenloom` that this Python and the compiled module are compatible.
+"""Checks at `import tokenloom` that Python is new enough and the compiled module has the version of the package.
 
-This module and `__init__.py` use only syntax that old Python versions can parse, so that they can print the error.
+This module and `__init__.py` use only syntax that old Python versions can parse, so those versions print the error.
 """
 
 import os
@@ -17,7 +17,7 @@ def check_python() -> None:
 
 
 def check_native(version: str) -> None:
-    """Raises `ImportError` if the compiled module is missing, cannot be loaded, or has another version."""
+    """Raises `ImportError` if the compiled module is missing, cannot be loaded, or is not of version `version`."""
     try:
         from tokenloom import _native
     except ImportError as error:
