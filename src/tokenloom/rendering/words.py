@@ -51,7 +51,7 @@ def cell_width(text: str) -> int:
 
 
 def lines_of(text: str | Sequence[Piece], width: int, *, colour: bool = False) -> Iterator[str]:
-    """Yields the lines of a text, wrapped at spaces to `width` columns; breaks longer words, omits trailing spaces.
+    """Yields the lines of a text, wrapped to `width` columns; breaks long words, omits white space at line ends.
 
     With `colour`, writes the styles as escape sequences. Pass the text through `printable` first.
 
