@@ -86,7 +86,7 @@ def words_of(text: str) -> list[str]:
     r"""Splits a text into words, normalised as they are compared.
 
     Example:
-        >>> words_of("Don’t PANIC:\\n“Ｆｕｌｌ-width”, 中文.")
+        >>> words_of("Don’t PANIC:\n“Ｆｕｌｌ-width”, 中文.")
         ['dont', 'panic', 'full', 'width', '中', '文']
     """
     folded = unicodedata.normalize("NFKC", text).casefold()
