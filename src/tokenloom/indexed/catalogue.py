@@ -70,8 +70,10 @@ class CataloguePart:
         counts, name = (self.num_bytes, self.num_sequences, self.num_documents), repr(self.prefix[:100])
         if not all(0 <= count < _MOST_TOKEN_BYTES for count in counts):
             raise ConfigError(f"bytes, sequences, documents of {name}: must be in [0, 2**62), got {str(counts)[:100]}")
-        if not can_be_path(self.prefix) or not -(2**63) <= (self.modified_ns or 0) < 2**63:
-            raise ConfigError(f"{name} must be a path, and `modified_ns` an int64, not {str(self.modified_ns)[:100]}")
+        if not can_be_path(self.prefix):
+            raise ConfigError(f"{name} must be a path")
+        if not -(2**63) <= (self.modified_ns or 0) < 2**63:
+            raise ConfigError(f"`modified_ns` of {name} must be an int64, got {str(self.modified_ns)[:100]}")
 
     @property
     def file(self) -> RecordedFile:
@@ -114,7 +116,7 @@ class Catalogue:
         return sections
 
     def identity(self) -> str:
-        """Returns a hash of the recorded sizes, sampled hashes and etags; a copy elsewhere has the same hash."""
+        """Returns a hash of the recorded sizes, etags and hashes of sampled bytes, not of paths."""
         lines = (f"{part.num_bytes} {part.sample} {part.etag}\n" for part in self.parts)
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 

@@ -71,7 +71,7 @@ def pin_inputs(prefixes: Sequence[str]) -> Iterator[None]:
 
 
 class DatasetFiles:
-    """Opens the files of a dataset; reopens only unchanged ones. `open` sets `catalogue` if there is no `.bin` file."""
+    """Opens the files of a dataset; raises if one has changed since. If there is no `.bin`, `open` sets `catalogue`."""
 
     def __init__(self, prefix: str, *, mmap: bool, settings: ObjectStorageSettings | None) -> None:
         self.catalogue: Catalogue | None = None
@@ -556,7 +556,7 @@ class IndexedDataset(HasFacts):
     def gather(self, sequences: Int64s, starts: Int64s, lengths: Int64s) -> Tokens:
         """Returns the tokens of many spans, concatenated: dtype[sum(lengths)]. Each span must lie within its sequence.
 
-        Reads mapped tokens in one kernel call, tokens in object storage concurrently, and others span by span.
+        Reads memory-mapped tokens by one call of compiled code, tokens in object storage concurrently, others by span.
 
         Args:
             sequences: int64[num_spans], the sequence index of each span.

@@ -65,7 +65,7 @@ class _About:
 
 
 def joined_runs(runs: Runs) -> Runs:
-    """Joins adjacent runs if the records of one continue those of the other; drops empty runs."""
+    """Joins adjacent runs of records if one continues the other; drops empty runs."""
     held = runs[runs["num_documents"] > 0]
     files, firsts, counts = held["file"], held["first_record"], held["num_documents"]
     goes_on = (files[1:] == files[:-1]) & ((files[1:] < 0) | (firsts[1:] == firsts[:-1] + counts[:-1]))
