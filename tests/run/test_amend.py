@@ -177,7 +177,7 @@ def test_what_cannot_be_denied(tmp_path):
         denial = Amendment(position=position, denied_documents=() if file else tuple(names), denied=file)
         with pytest.raises(ConfigError, match=message):
             deny_documents(path, denial)
-    with pytest.raises(ConfigError, match="until must be at least 300, the denial's position, got 299"):
+    with pytest.raises(ConfigError, match="`until` must be at least 300, the position of the denial, got 299"):
         deny_documents(path, Amendment(position=300, denied_documents=("web:3",)), until=299, write=False)
     assert files(path) == before
     path.write_text(path.read_text().replace("web = 3", "web = 4"))

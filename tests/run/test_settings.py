@@ -546,7 +546,7 @@ def test_files_that_are_laid_out_otherwise_are_left_alone():
     with pytest.raises(ConfigError, match=r"(?s)would be invalid.*invalid TOML.*write by hand:\n    \[\[denied\]\]"):
         edited(INLINE, denied_with(file="x", start=0))
     apart = TEXT.replace("# then\n", '[[denied]]\ndocuments = "y"\n# then\n')
-    with pytest.raises(ConfigError, match=r"(?s)would change the order of its tables.*write by hand:\n    samples = 4"):
+    with pytest.raises(ConfigError, match=r"(?s)the order of its tables would change.*write by hand:\n    samples = 4"):
         edited(apart, set_samples("stage 1", 4))
 
 

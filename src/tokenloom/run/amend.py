@@ -153,7 +153,7 @@ class _Edit:
         except TOMLKitError as error:
             self._refuse(f"tomlkit cannot read the file: {error}")
         if document.as_string() != text:  # for example tables of an array in several places
-            self._refuse("an edit would change the order of its tables")
+            self._refuse("the file cannot be edited, because the order of its tables would change")
         return document
 
     @property
@@ -409,7 +409,7 @@ def _check(amendment: Amendment, settings: RunSettings, old: RunLock) -> None:
     if position < old.consumed:
         message = f"position must be at least {old.consumed}, the number of consumed positions, got {position}"
         back = "`tokenloom run lock --consumed-samples N --drop consumed`"
-        raise ConfigError(message, hint=f"pass a later position; to resume training from position N, run {back}")
+        raise ConfigError(message, hint=f"pass a later position; to go back to an earlier position N, run {back}")
     if end is not None and position > end:
         raise ConfigError(f"position {position} out of range: the run has {end} samples")
 
@@ -526,7 +526,7 @@ def deny_documents(
     endless run for `AHEAD` positions from the denial on. With `since_start`, it also lists spans before the denial.
     """
     if until is not None and until < denial.position:
-        raise ConfigError(f"until must be at least {denial.position}, the denial's position, got {until}")
+        raise ConfigError(f"`until` must be at least {denial.position}, the position of the denial, got {until}")
     path, reading = os.fspath(path), reading or Reading()
     amended = amend_run(path, denial, reading=reading, write=write)
     documents = _added(amended.locked)

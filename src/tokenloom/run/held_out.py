@@ -127,7 +127,7 @@ def check_not_emptied(lock: RunLock) -> None:
         if held.all() and last is not None and (last.stop or MOST_SAMPLES) > starts[-1]:
             where = f"from position {starts[-1]} on, but stage {last.stage!r} still reads the source"
             message = f"all documents of source {locked.name!r} are denied or held out {where}"
-            raise ConfigError(message, hint="use `tokenloom run amend` to begin a stage without this source there")
+            raise ConfigError(message, hint="begin a stage without this source at that position: `tokenloom run amend`")
 
 
 def holdout_lock(lock: RunLock, *, names: Sequence[str], sequence_length: int) -> RunLock:

@@ -197,7 +197,7 @@ class RunLock:
         return MOST_SAMPLES if self.num_samples is None else self.num_samples
 
     def ratio_of(self, segment: LockedSegment) -> list[tuple[str, int]]:
-        """Returns (source name, weight) per source of a segment; weights are the smallest integers of this ratio."""
+        """Returns (source name, weight) per source of a segment, in the smallest integers of the same ratio."""
         ratio = smallest_weights(weight for _, weight in segment.weights)
         return [(self.sources[source].name, share) for (source, _), share in zip(segment.weights, ratio, strict=True)]
 

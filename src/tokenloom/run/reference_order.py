@@ -239,7 +239,7 @@ def _row(dataset: Any, samples: Int64s, report: Report | None) -> LedgerRow:
 
 
 def _blend(settings: RunSettings, lock: RunLock) -> tuple[list[LockedPair], list[float] | None]:
-    """Returns the non-empty pairs, in lock order, and their weights; a single pair has None instead of weights."""
+    """Returns the non-empty pairs, in the order of `run.lock`, and their weights, which are None for a single pair."""
     shares = dict(settings.stages[0].weights or ())
     pairs: list[LockedPair] = []
     weights: list[float] = []

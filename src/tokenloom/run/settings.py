@@ -467,7 +467,7 @@ _ANY_TOKENIZER = SimpleNamespace(vocab_size=None, tokenize=str, detokenize=str) 
 
 
 def sample_settings(table: Table, dataset: str, windows: str) -> dict[str, Any]:
-    """Validates [samples] with the dataset class; returns `DEFAULTS` and given values, without other class defaults."""
+    """Validates [samples] with the dataset class; returns all of `DEFAULTS`, and values that are no class default."""
     no_effect = f'remove it: it has no effect with `dataset = "{dataset}"`'
     elsewhere = NOT_HERE | dict.fromkeys(() if dataset in CONVERSATIONS else _PARALLEL, no_effect)
     usual = {

@@ -253,7 +253,7 @@ class Entered:
 
 
 def _in_windows(rest: Walk, sequence_length: int) -> Walk | None:
-    """Cuts the rest of a pass into windows; None if none is left or `sequence_length` does not divide stretches."""
+    """Cuts the rest of a pass into windows; None if no window is left, or stretches are not whole windows."""
     part = rest.part
     begin = -(-part.first_token // sequence_length)
     num_windows = part.num_tokens // sequence_length - begin

@@ -55,7 +55,7 @@ def lock_sources(
     """Locks all sources of a run and returns them in the order of their indices.
 
     Sources and pairs of the old lock keep their indices and their held-out documents. A source that is no longer in the
-    settings stays in the lock, but is not read. New pairs are appended as found, and read from position `at` on.
+    settings stays in the lock, but is not read. New pairs are appended in the order found, and read from position `at`.
     """
     sources = {source.name: source for source in ([] if old is None else old.sources)}
     prefixes = {each.name: find_pairs(each, settings.folder) for each in settings.sources}

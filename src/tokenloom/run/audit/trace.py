@@ -129,7 +129,7 @@ class SpanTable:
         return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 
     def pairs(self) -> tuple[Int32s, Int64s]:
-        """Returns, by row: the index of the pair in `pair_rows.prefixes`; the document's row in the pair."""
+        """Returns, by span, the index of its pair in `pair_rows.prefixes`, and the document's row in that pair."""
         return self.pair_rows.locate(self.sources, self.documents)
 
     def columns(self) -> dict[str, tuple[NDArray[Any], NDArray[np.bool_] | None]]:
