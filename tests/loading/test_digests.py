@@ -93,7 +93,7 @@ def test_ranges_are_parsed_and_added():
     assert str(other) == f"1:{RUN}:2-4:{other.digest.hexdigest()}"
     assert RangeDigest.parse(str(other)) == other
     assert one + other == RangeDigest(run=RUN, start=0, stop=4, digest=digest(range(4), TOKENS))
-    with pytest.raises(ConfigError, match=f"digest {one} does not start where {other}"):
+    with pytest.raises(ConfigError, match=f"the positions of digest {one} do not start where those of {other} stop"):
         _ = other + one
 
 
@@ -263,7 +263,7 @@ def test_each_iteration_starts_a_new_digest(run):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda text: text.replace(":0-20:", ":0-16:"), "`read` of the state: .* does not end at position 20 of run"),
+        (lambda text: text.replace(":0-20:", ":0-16:"), "`read` of the state, .*, does not end at position 20 of run"),
         (lambda text: "1:0123456789abcdef:" + text.split(":", 2)[2], "does not end at position 20 of run"),
         (lambda _: 17, "'17' is not a digest"),
     ],

@@ -376,7 +376,7 @@ def test_it_resumes_between_steps_alone_with_other_ranks_and_sizes(rng):
     sampler.begin_at(96)
     assert list(sampler) == resumed[0]
     sampler = BalancedSampler(Blend(even([1, 1], 24)), 24, 0, 1, 8, 0, 2)
-    with pytest.raises(ConfigError, match="no state within a step: read 2 of 4 micro-batches since position 8"):
+    with pytest.raises(ConfigError, match="no state within a step: 2 of 4 micro-batches were read since position 8"):
         sampler.position_after(6)
     assert BalancedSampler(Blend(even([1, 1], 24)), 24, 0, 1, 8, 0, 1).position_after(3) == 3
 

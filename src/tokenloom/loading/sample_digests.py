@@ -138,7 +138,7 @@ class RangeDigest:
     def __add__(self, other: RangeDigest) -> RangeDigest:
         """Returns the digest of both ranges; `other` must start where this range stops."""
         if (self.run, self.stop) != (other.run, other.start):
-            raise ConfigError(f"digest {other} does not start where {self} stops")
+            raise ConfigError(f"the positions of digest {other} do not start where those of {self} stop")
         return RangeDigest(run=self.run, start=self.start, stop=other.stop, digest=self.digest + other.digest)
 
 

@@ -265,7 +265,7 @@ class BalancedSampler(MegatronPretrainingSampler):
         for start, stop, _ in self._steps(self.consumed_samples):
             in_step = (stop - start) // chunk if self.drop_last else -(-(stop - start) // chunk)
             if left and left < in_step and self.data_parallel_size > 1:
-                message = f"no state within a step: read {left} of {in_step} micro-batches since position {start}"
+                message = f"no state within a step: {left} of {in_step} micro-batches were read since position {start}"
                 raise ConfigError(message, hint="save the state of a loader between two steps")
             if not left or left < in_step:
                 return start + left * chunk

@@ -50,7 +50,7 @@ def read_of_state(state: Mapping[str, Any]) -> RangeDigest | None:
     read = RangeDigest.parse(state["read"]) if state.get("read") is not None else None
     run, position = name_of_run(state["run"]), state["position"]
     if read is not None and (read.run, read.stop) != (run, position):
-        message = f"`read` of the state: {read} does not end at position {position} of run {run}"
+        message = f"`read` of the state, {read}, does not end at position {position} of run {run}"
         raise ConfigError(message, hint="remove `read` from the state to start a new digest there")
     return read
 

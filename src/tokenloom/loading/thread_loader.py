@@ -256,7 +256,7 @@ class ThreadLoader:
         self._num_to_skip = 0
 
     def _begin(self, num_batches: int) -> dict[str, Any]:
-        """Starts an iteration; returns its state, which has the sampler's settings before the first batch."""
+        """Starts an iteration; returns its state, with the settings that the sampler had before the first batch."""
         self._progress: dict[str, Any] = {"num_yielded": num_batches, "sampler": _settings_of(self.sampler)}
         return self._progress
 
@@ -387,7 +387,7 @@ class ThreadLoader:
             raise ConfigError(f"{state!r} is not a ThreadLoader state of version {_STATE_VERSION}")
         if state["sampler"] != (found := _settings_of(self.sampler)):
             message = f"sampler of the state: expected {state['sampler']}, found {found}"
-            raise ConfigError(message, hint="create the sampler with the same settings, or with `consumed_samples`")
+            raise ConfigError(message, hint="use the same settings, or no state but a sampler with `consumed_samples`")
         self._num_to_skip = checked_integer("num_yielded", state["num_yielded"], at_least=0)
         self._begin(self._num_to_skip)
 
