@@ -258,7 +258,7 @@ class ConcatWindows:
             raise ConfigError('`most_documents`: not supported by `window_policy="concat"`', hint=hint)
 
     def epochs(self, num_tokens: int, lengths: Iterable[NDArray[np.int32]]) -> WindowEpochs:
-        """Returns the object that computes numbers of windows; does not read `lengths`."""
+        """Returns the object that computes how many windows there are, without reading `lengths`."""
         length, extra, keep_partial = self.shape.sequence_length, self.shape.extra, self.shape.keep_partial
         return WindowEpochs(num_tokens=num_tokens, sequence_length=length, extra=extra, keep_partial=keep_partial)
 
