@@ -268,7 +268,7 @@ def test_a_foreign_journal_is_named(tmp_path):
     with pytest.raises(StorageError, match=r"\.data\.idx\.replacing`: the journal is damaged") as error:
         OutputLock(str(tmp_path / "data.idx"))
     assert "check the files beside the journal" in error.value.hint
-    with pytest.raises(StorageError, match=r"cannot finish the replacement") as error:
+    with pytest.raises(StorageError, match=r"the replacement cannot be finished") as error:
         recover(str(tmp_path / "data.idx"))
     assert (tmp_path / ".data.idx.replacing").exists()
 

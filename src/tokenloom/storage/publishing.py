@@ -264,7 +264,7 @@ def recover(key: str) -> bool:
                 if time.monotonic() > deadline:
                     raise
             except StorageError as error:
-                message = f"cannot finish the replacement of `{key}`, whose process died: {error}"
+                message = f"a process died while it replaced `{key}`, and the replacement cannot be finished: {error}"
                 raise StorageError(message, hint="open the output as a user who can write to its folder") from error
     return True
 

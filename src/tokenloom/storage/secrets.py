@@ -61,7 +61,7 @@ def admit(path: str) -> str:
 
 
 def remember(queries: Mapping[str, str]) -> None:
-    """Stores queries by address; a renewed signature replaces an earlier one."""
+    """Stores the query strings of signed URLs, by address; a renewed signature replaces an earlier one."""
     global _queries
     with READING_LOCK:  # another thread may fork while this one unpickles a dataset
         for address, query in queries.items():
