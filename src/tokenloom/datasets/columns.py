@@ -67,7 +67,7 @@ class SampleColumns:
         return [(each.native, out[name]) for name, each in self._chosen.items()]
 
     def fill(self, spans: SpanBatch, out: Sample, rows: Int64s | None, length: int) -> None:
-        """Fills `rows` (None: all rows) of the columns in `out` from spans, if the tokens are not memory-mapped."""
+        """Fills `rows` (None: all rows) of the columns in `out` from spans; not needed for memory-mapped tokens."""
         for native, array in self.arrays(out):
             native.fill(spans.documents, spans.starts, spans.lengths, spans.row_offsets, rows, length, array)
 
