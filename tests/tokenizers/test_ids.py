@@ -367,8 +367,8 @@ def test_description_beside_the_file(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "`.*ranks.json` is not a description of a rank file: Expecting"),
-        ("[]", "is not a description of a rank file: .*\\nhint: write a JSON object with `pattern` and"),
+        ("{", "`.*ranks.json` describes no tiktoken rank file: Expecting"),
+        ("[]", "describes no tiktoken rank file: .*\\nhint: write a JSON object with `pattern` and"),
         ("{}", "expected `pattern`, found no such member"),
         ('{"pattern": "x", "specials": {}}', "unknown key 'specials'"),
         ('{"pattern": 3}', "`pattern`.* found 3"),

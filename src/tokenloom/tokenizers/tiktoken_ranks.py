@@ -184,10 +184,10 @@ def read_description(path: str, data: bytes) -> TiktokenDescription | None:
     except FileNotFoundError:
         return PUBLISHED.get(hashlib.sha256(data).hexdigest(), ("", None))[1]
     except (OSError, UnusableJsonError) as error:
-        message = f"`{beside}` is not a description of a rank file: {str(error).lstrip(': ')}"
+        message = f"`{beside}` describes no tiktoken rank file: {str(error).lstrip(': ')}"
         raise TokenizerError(message, hint=hint) from error
     if unknown := sorted(value.keys() - set(names)):
-        raise TokenizerError(f"`{beside}` is not a description of a rank file: unknown key {unknown[0]!r}", hint=hint)
+        raise TokenizerError(f"`{beside}` describes no tiktoken rank file: unknown key {unknown[0]!r}", hint=hint)
     return description
 
 
