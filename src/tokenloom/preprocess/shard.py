@@ -78,10 +78,10 @@ class ShardReport:
     Attributes:
         key: key of the shard.
         slice_rows: number of records in each slice of the shard, including blank lines and bad records.
-        num_documents: number of documents in the part (equal for all keys), including documents without tokens.
+        num_documents: number of documents in the part, also of those without tokens; the same for all JSON keys.
         num_blank_lines, num_rejected: number of blank lines, and number of bad records.
         num_text_bytes: size of the decompressed input in bytes.
-        num_tokens: number of tokens, over all keys.
+        num_tokens: number of tokens, of all JSON keys together.
         arrays: CRC-32 of each array file of the part, by name (`RECORDS`, `HASHES`).
         engine, engine_reason: name of the tokenization engine, and the reason for the choice.
         seconds: duration of the shard in seconds.
