@@ -74,7 +74,7 @@ class Block(ABC):
 
     @abstractmethod
     def records(self) -> Iterator[NumberedRecord]:
-        """Yields the parsed records of a block that is not `too_long`; `records_of` does so for any block."""
+        """Yields the parsed records; the block must not be `too_long`. `records_of` takes any block."""
 
     def halves(self) -> tuple[Self, Self] | None:
         """Splits the block into two halves; returns None if the block has only one record."""
