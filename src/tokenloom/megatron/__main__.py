@@ -80,7 +80,7 @@ def _run_tool(path: str, arguments: list[str]) -> None:
 
 
 def _has_trainer(path: str) -> bool:
-    """Returns whether `megatron.training` is in the checkout of the tool at `path`, or installed."""
+    """Returns whether `megatron.training` is installed, or is in the checkout that contains the script `path`."""
     checkout = os.path.join(os.path.dirname(os.path.realpath(path)), os.pardir)
     if os.path.isdir(os.path.join(checkout, "megatron", "training")):
         return True

@@ -267,7 +267,7 @@ _SOURCES = (("data_path",), ("data_args_path",), _SPLIT_PATHS, ("per_split_data_
 def get_blend_and_blend_per_split(args: Any) -> Blends:
     """Returns the settings `blend` and `blend_per_split` of a configuration, like Megatron's function of this name.
 
-    At least one of them is None; both are None for mock data. The files that arguments name may be in object storage.
+    At least one of them is None; both are None for mock data. Files named in `args` may be in object storage.
     """
     values = argument_values(args)
     is_given = {name: values.get(name) not in (None, False) for names in _SOURCES for name in names}
