@@ -199,7 +199,7 @@ def declare(
         GROUP: title of the help group of the class's own fields.
         EITHER: tuples of mutually exclusive fields.
         ONE_OF: mapping of a name, for error messages, to a tuple of fields; at least one of the fields is required.
-        WITHOUT_EFFECT: mapping of a reason to ignored options, `--flag --option=N --several=N…`; the help omits these.
+        WITHOUT_EFFECT: {reason: ignored options in one string, `--flag --option=N --several=N…`}; the help omits them.
 
     Returns a function that builds the dataclass from the parsed options; it raises `ConfigError` for invalid values.
     """
