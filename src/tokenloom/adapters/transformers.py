@@ -22,7 +22,7 @@ class TransformersCollator:
 
     Use it as `data_collator` of `Trainer`, or in a loop: `model(**collator(batch)).loss` is the mean over the labels
     with loss. tokenloom's labels are already shifted by one token: they become `shift_labels`, which transformers then
-    uses for the loss. `labels` contains the unshifted labels, without the last label of each row.
+    uses for the loss. `labels` has labels shifted back by one, without the last one of each row, which has no place.
 
     `position_ids` that restart at 0 prevent attention between documents. In transformers, flash attention supports this
     only in batches of one row: the collator concatenates the rows of a batch, and returns the boundaries of documents
