@@ -79,7 +79,7 @@ class Overrides:
             raise ConfigError(message, hint=f"override `{hooks[0]}`, or both")
 
     def refuse_uncalled(self, hooks: Mapping[str, Uncalled]) -> None:
-        """Raises `ConfigError` if a hook is overridden, unless a method of the hook's `unless` is overridden, too."""
+        """Raises `ConfigError` if a hook is overridden, but none of the methods listed in its `unless`."""
         for name, hook in hooks.items():
             if name in self.found and self.found.keys().isdisjoint(hook.unless):
                 message = f"`{self.found[name][1]}` overrides `{name}`, which tokenloom does not call"
