@@ -58,7 +58,7 @@ class PackReport(HasFacts):
         return int(self.lengths.sum())
 
     def as_json(self) -> dict[str, Any]:
-        """Returns JSON values, with percentiles in place of single lengths and imbalances."""
+        """Returns JSON values; all lengths and imbalances are summarized as percentiles."""
         rows = [asdict(row) for row in self.rows]
         for row in rows:
             row["imbalance_percentiles"] = _percentiles(row.pop("step_imbalance"))

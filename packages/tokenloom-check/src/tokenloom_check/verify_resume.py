@@ -161,7 +161,7 @@ _TAKE_STATE = {"resumed": "settled", "between epochs": "after epoch", "state kep
 
 
 class _Reference:
-    """The uninterrupted reading with one world size; runs the cases that start with this world size."""
+    """Reads without interruption with one world size, and runs and compares the cases that start with it."""
 
     def __init__(self, runner: Runner, name: str, settings: ResumeSettings, world_size: int) -> None:
         self._runner, self._settings, self._world_size = runner, settings, world_size
@@ -307,7 +307,7 @@ class FirstDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differences:
-    """How many samples a resumed and the uninterrupted reading do not share; they are compared as multisets."""
+    """How many samples of a resumed reading differ from the uninterrupted one; readings are compared as multisets."""
 
     num_samples: int  # number of samples that were compared
     repeated: int = 0  # samples read more often than in the uninterrupted reading
