@@ -143,7 +143,7 @@ class RetroProject:
             return _read(path, dict)
         except UnusableJsonError as error:
             message = f"`{path}`{'' if str(error).startswith(':') else ': '}{error}"
-            raise DatasetFormatError(message, hint="copy the file from the build again") from error
+            raise DatasetFormatError(message, hint="copy it from the built project again") from error
 
     @property
     def recorded_folder(self) -> str:

@@ -189,10 +189,10 @@ def recorded_settings(project: RetroProject) -> RecordedSettings:
             embedder=ours.get("embedder"),
         )
     except KeyError as error:
-        raise ConfigError(f"`{path}`: missing setting {error}", hint="copy the file from the build again") from error
+        raise ConfigError(f"`{path}`: missing setting {error}", hint="copy it from the built project again") from error
     except (AttributeError, IndexError, TypeError, ValueError, UnusableJsonError) as error:
         message = f"`{path}`: invalid settings: {error}"
-        raise ConfigError(message, hint="copy the file from the build again") from error
+        raise ConfigError(message, hint="copy it from the built project again") from error
 
 
 def tokenizer_of_project(project: RetroProject, recorded: RecordedSettings, named: Any = None) -> Any:
