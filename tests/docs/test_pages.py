@@ -33,7 +33,7 @@ def are_my_documents_apart(text: str, printed: str, folder: Path) -> None:
     leak, apart = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
     assert re.search(re.sub(r"\d+", r"\\d+", leak.partition("\n")[0]), printed)
     assert apart in printed
-    assert "It begins in `layers.0.conv`, the first module whose output differs" in re.sub(r"\s+", " ", printed)
+    assert "The leak begins in `layers.0.conv`, the first module whose output differs" in re.sub(r"\s+", " ", printed)
     assert "exit status 1" in printed
     assert re.search(r"^True \d+\n$", printed, re.MULTILINE)
 

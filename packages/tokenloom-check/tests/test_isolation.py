@@ -62,7 +62,7 @@ def test_text_of_a_leak():
     text = " ".join(str(caught.value).split())
     assert "ConvOverEnds: 8 documents of " in text
     assert " depends on document " in text
-    assert "It begins in `blocks.1.mixer.conv`, the first module whose output differs." in text
+    assert "The leak begins in `blocks.1.mixer.conv`, the first module whose output differs." in text
     assert all(len(line) <= 80 for line in str(caught.value).splitlines())
 
 

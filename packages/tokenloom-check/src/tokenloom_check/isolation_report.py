@@ -29,10 +29,10 @@ QUESTIONS = {
 PADDING = -1  # document index of padding tokens
 
 _PARAGRAPHS = {
-    "gradient": "Document {document} depends on {other}: the gradient of its loss there must be exactly 0. "
-    "The largest gradient, {size:.2g}, is at {where}.",
-    "change": "Document {document} depends on {other}: changing {what} there changes its output by up to {size:.2g}, "
-    "most at {where}; the limit is {limit:.2g}.",
+    "gradient": "Document {document} depends on {other}: at tokens of {other}, the loss of document {document} must "
+    "have gradient 0. The largest gradient, {size:.2g}, is at {where}.",
+    "change": "Document {document} depends on {other}: changing {what} of {other} changes outputs of document "
+    "{document} by up to {size:.2g}, most at {where}; the limit is {limit:.2g}.",
     "alone": "Document {document} depends on the batch: its outputs alone and in the batch differ by up to "
     "{size:.2g}, most at {where}; rounding explains up to {limit:.2g}.",
     "crossing": "The label of {where}, at the end of document {document}, is a token of {other} and has a loss. "
@@ -68,8 +68,8 @@ class IsolationLeak:
         if kind == "crossing":
             return text
         if self.module is None:
-            return f"{text} The module where it begins was not found."
-        text += f" It begins in {f'`{self.module}`' if self.module else 'the model itself'}, "
+            return f"{text} The module where the leak begins was not found."
+        text += f" The leak begins in {f'`{self.module}`' if self.module else 'the model itself'}, "
         if self.before is not None:
             return f"{text}in its own code: the inputs of `{self.before}` already differ."
         return f"{text}the first module whose output differs."
