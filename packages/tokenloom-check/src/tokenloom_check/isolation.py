@@ -219,7 +219,7 @@ class _PackedBatch:
 
 
 def _owner_of(tensors: Batch, tokens: Tensor) -> tuple[Tensor, str]:
-    """Returns the document of each token, int64[rows, positions], and the name of the array that told it."""
+    """Returns the document of each token, int64[rows, positions], and the name of the array it comes from."""
     rows, source = _rows(tokens), "position_ids"
     alike = {name: value.reshape(rows.shape) for name, value in tensors.items() if value.numel() == rows.numel()}
     is_padding = torch.zeros_like(rows, dtype=torch.bool)
@@ -449,7 +449,7 @@ class _Search:
         return {document: each.masked_fill(self.owners == document, 0) for document, each in sizes.items()}
 
     def _changes(self, name: str) -> dict[int, Tensor]:
-        """Returns, by probed document, how much each output differs that must not: float64[num_tokens]."""
+        """Returns, by probed document, the differences of outputs that must stay equal: float64[num_tokens]."""
         if name == "tail" and not bool((self.owner == PADDING).any()):
             raise _NotRunError("the batch has no padding")
         if name == "labels" and not self.packed.label_arrays:

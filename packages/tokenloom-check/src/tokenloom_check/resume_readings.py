@@ -237,8 +237,8 @@ class Reading:
     begin: Point  # where the ranks start
     stop_after: int | None = None  # maximum number of batches per rank; None for no limit
     num_samples: int | None = None  # minimum number of samples to read, all ranks together; None for no limit
-    # when to take the state, after `stop_after` batches: "now"; "settled": once the loader had time to prefetch;
-    # "kept": now, but pickled after the loader has continued; "after epoch": at the end of the epoch. None: never
+    # when to take the state after `stop_after` batches: "now"; "settled": after a wait in which loaders prefetch;
+    # "kept": now, but pickle it after the next batch; "after epoch": at the end of the epoch. None: never
     take_state: str | None = None
     load_twice: bool = False  # first resume another loader from the same state and read from it
 
@@ -738,7 +738,7 @@ def record_batch(batch: Any, *, samples: CutSamples = "auto") -> None:
     """Records a batch that a training program is about to use, for `tokenloom verify-resume PROGRAM`.
 
     Call it in the process of each rank, in the order of use, before a checkpoint can contain the batch. It does nothing
-    unless `verify-resume` started the program. At the batch after which the rank is killed, it waits for that.
+    unless `verify-resume` started the program. If the rank will be killed after this batch, the call waits for that.
 
     Args:
         batch: tensors, arrays, mappings, sequences, strings or numbers.
