@@ -138,7 +138,7 @@ def test_a_gpt_config_will_do_and_a_wrong_one_is_refused(tmp_path):
     wrong = make_config(prefix, sequence_length=8, create_attention_mask=True)
     with pytest.raises(ConfigError, match="`create_attention_mask`: must be False for conversations"):
         SFTDataset(data, prefix, np.arange(2, dtype=np.int32), None, Split.train, wrong)
-    with pytest.raises(ConfigError, match="must be 'concat' for conversations, got 'best_fit'"):
+    with pytest.raises(ConfigError, match="cannot be set for conversations, got 'best_fit'"):
         SFTDatasetConfig(**config_settings(None, window_policy="best_fit"))
     with pytest.raises(ConfigError, match="`train_on`: must be one of 'answers', 'last_answer', 'everything'"):
         SFTDatasetConfig(**config_settings(None, train_on="prompts"))

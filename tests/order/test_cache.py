@@ -240,7 +240,7 @@ def test_a_damaged_index_never_ends_a_loop_quietly(tmp_path, cache):
         assert caught.value.message == (
             f"the indices of `{prefix}` (train) do not match the data: shuffle index names window 100000 of {expected}"
         )
-        assert caught.value.hint == "delete them from the index cache; the next start builds them again"
+        assert caught.value.hint == "delete these indices from the cache; the next start builds them again"
 
 
 def test_any_flipped_entry_is_found_by_building_again(tmp_path, cache, rng):

@@ -37,7 +37,7 @@ def attention_outputs(
 def block_mask_arrays(
     cu_seqlens: ArrayLike, *, block_size: int = 128, window: int | None = None
 ) -> dict[str, NDArray[np.int32]]:
-    """Computes FlexAttention block lists from `cu_seqlens`, for packs of documents without block lists.
+    """Computes FlexAttention block lists from `cu_seqlens`, for packs that do not have block lists yet.
 
     Example:
         >>> arrays = block_mask_arrays([0, 5, 8], block_size=2)
@@ -51,8 +51,8 @@ def block_mask_arrays(
         window: maximum number of tokens that a token attends to, including itself; None for no limit in its document.
 
     Returns:
-        kv_num_blocks and full_kv_num_blocks, int32[1, blocks], and kv_indices and full_kv_indices, int32[1, blocks,
-        blocks]. If `cu_seqlens` has a batch axis, each array also begins with a batch axis.
+        int32[1, blocks]: kv_num_blocks and full_kv_num_blocks. int32[1, blocks, blocks]: kv_indices and
+        full_kv_indices. If `cu_seqlens` has a batch axis, each array also begins with a batch axis.
 
     Raises:
         ConfigError: `cu_seqlens` does not ascend from 0, or `block_size` or `window` is below 1.
@@ -69,7 +69,7 @@ def block_mask_arrays(
     try:
         fill_attention(out | {"cu_seqlens": bounds}, length=length, block_size=size, window=window)
     except ValueError as error:
-        raise ConfigError(str(error), hint="pass the start of each document, from 0, then the end") from error
+        raise ConfigError(str(error), hint="pass the start of each document, then the end of the last") from error
     return out
 
 
@@ -133,7 +133,7 @@ def future_labels(batch: Mapping[str, Any], num_future: int) -> tuple[Any, Any]:
     torch = require("torch", extra="torch")
     count = checked_integer("num_future", num_future, at_least=1)
     labels, loss_mask, places = (batch[name] for name in ("labels", "loss_mask", "position_ids"))
-    own = torch.ones_like(loss_mask)  # 1 if token and label are of one document; the last token: unknown, so 1
+    own = torch.ones_like(loss_mask)  # 1 if token and label are of one document; also 1 for the last token
     own[..., :-1] = (places[..., 1:] == places[..., :-1] + 1).to(own.dtype)
     found = []
     for ahead in range(1, count + 1):

@@ -45,7 +45,7 @@ class MegatronDataset(HasFacts, HasHooks, ABC):
 
     A subclass implements the four methods of the example. `BlendedMegatronDatasetBuilder` can then divide the data into
     splits, choose `num_samples`, and blend the datasets. Each dataset must have at least `num_samples` samples. To add
-    settings, derive a class from the config class.
+    settings, derive a class from `BlendedMegatronDatasetConfig`.
 
     Example:
         >>> import os, tempfile
@@ -89,7 +89,7 @@ class MegatronDataset(HasFacts, HasHooks, ABC):
         config: the settings.
 
     Raises:
-        ConfigError: the class overrides a method that is never called, or `batch` but not `__getitem__`.
+        ConfigError: the class overrides a method that is never called, or overrides `batch` but not `__getitem__`.
     """
 
     run_order: KnowsOrder | None = None
@@ -204,7 +204,7 @@ def verification_of(config: BlendedMegatronDatasetConfig) -> Verification | None
     """Returns the background verification of the data if `verify="full"`; None if `verify="quick"` or for mock data.
 
     The result's `wait()` blocks until the verification ends, and raises an error for the first damage found. After
-    damage was found, reading any sample raises too, in this process and in workers forked from it.
+    damage was found, reading any sample raises too, in this process and in the workers that this process forks.
     """
     if config.verify != "full" or config.mock:
         return None
@@ -257,7 +257,7 @@ class PairSamples(MegatronDataset):
     """The base class of datasets over one pair; adds batches and prefetching. Subclasses set `order`.
 
     Negative positions count from the end. The position None gives a sample with an all-zero `loss_mask`; such samples
-    fill up a batch.
+    complete a batch that has too few positions.
 
     `dataset[k]` defines the samples. If a subclass overrides `__getitem__` or `sample`, the override is called by every
     loader and by every method that returns samples.
@@ -282,7 +282,7 @@ class PairSamples(MegatronDataset):
     """Maps positions to the token spans of samples."""
 
     _reads_items: ClassVar[bool] = False
-    """Whether every span starts at token 0 of its sequence, so that a low-level dataset's `__getitem__` can read it."""
+    """Whether all spans start at token 0 of a sequence, so that a low-level dataset's `__getitem__` can read them."""
 
     @cached_property
     def _read_spans(self) -> ReadSpans:
@@ -350,10 +350,10 @@ class PairSamples(MegatronDataset):
         # Not an `IndexError`, which would end a loop over the dataset silently.
         self.order.check()
         message = f"the indices of {self._name()} do not match the data: {error}"
-        return IndexCacheError(message, hint="delete them from the index cache; the next start builds them again")
+        return IndexCacheError(message, hint="delete these indices from the cache; the next start builds them again")
 
     def _position(self, idx: int) -> int:
-        """Converts an index (negative: from the end) to a position from 0; raises IndexError if it is out of range."""
+        """Converts an index (negative: from the end) to a position of 0 or more; raises IndexError if out of range."""
         if self._verification is not None:
             self._verification.check()
         num_samples = len(self)
@@ -373,7 +373,7 @@ class PairSamples(MegatronDataset):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        if self.rows.consecutive is not None:  # a range replaces the array of 4 bytes per document
+        if self.rows.consecutive is not None:  # `rows` is a range, so the pickle needs no array of all rows
             state.pop("_indices", None)
         return state
 
@@ -399,7 +399,7 @@ class PairSamples(MegatronDataset):
         if (source := self._pairs) is not None and source.remote_paths:
             rows, _ = self._rows(positions)
             spans = self.span_batch(rows)
-            read = spans.documents >= 0  # denied documents have negative numbers
+            read = spans.documents >= 0  # denied documents have a negative index
             chosen = (spans.documents[read], spans.starts[read], spans.lengths[read])
             blocks = getattr(self.config, "block_shuffle", None)
             source.will_need(*chosen, block_bytes=None if blocks is None else blocks.block_bytes)
@@ -417,7 +417,7 @@ class PairSamples(MegatronDataset):
         }
 
     def _array_store(self, origin: DataOrigin, *, base: str | None = None) -> ArrayStore:
-        """Returns where to store index arrays: in the cache (in files whose names begin with `base`) or in memory."""
+        """Returns the place for index arrays: the cache (in files whose names begin with `base`) or memory."""
         config, cache = self.config, None
         base = base or f"{self.unique_description_hash}-{type(self).__name__}-{self.index_split.name}"
         if config.path_to_cache is not None or not config.mock:
@@ -455,7 +455,7 @@ def has_own_lengths(source: Any) -> bool:
 
 
 def positions_and_fillers(positions: Positions) -> tuple[Int64s, list[int]]:
-    """Returns the positions with 0 in place of None, int64[count], and the indices at which a position was None."""
+    """Returns the positions, int64[count], with 0 in place of None, and the indices of the elements that were None."""
     fillers: list[int] = []
     if not isinstance(positions, np.ndarray) and None in positions:
         fillers = [row for row, position in enumerate(positions) if position is None]

@@ -24,7 +24,7 @@ _PAIRS = 'pass ["0.3", "books", "0.7", "web"] or [[0.3, "books"], [0.7, "web"]]'
 _FORMS = 'pass "books", ["books", "web"], {"books": 0.3, "web": 0.7} or (["books", "web"], [0.3, 0.7])'
 
 _WARNED: set[int] = set()
-"""A hash of the prefixes of each blend that was already warned about."""
+"""A hash of the prefixes of each blend about which `warn_of_duplicates` has warned."""
 
 
 def checked_blend(blend: Any, where: str) -> Blend:
@@ -64,7 +64,7 @@ def is_pairs(entries: Sequence[Any]) -> bool:
 
 
 def check_weight(weight: float, name: str) -> None:
-    """Raises unless a weight is finite and above 0; `name` is the name of its prefix in the error."""
+    """Raises unless a weight is finite and above 0; `name` is the prefix with this weight, for the error."""
     number = finite_or_none(weight)
     if number is None or not number > 0:
         hint = "remove the prefix from the blend" if number == 0 else None
@@ -85,7 +85,7 @@ def flat_entries(entries: Sequence[Any], where: str) -> list[str]:
 
 
 def parse_alternating(entries: Sequence[str], where: str) -> Blend:
-    """Parses entries like the reference: as `weight, prefix, …` if entries 1, 3, … are numbers; else as prefixes."""
+    """Parses entries as the reference does: `weight, prefix, …` if entries 1, 3, … are numbers; else prefixes only."""
     if not entries:
         raise ConfigError(f"{where}: must have at least one entry, got none")
     prefixes, weights = list(entries), None
@@ -118,7 +118,7 @@ def warn_of_duplicates(
 ) -> None:
     """Warns about data that appear twice in `blends`, a list of (name, blend); the warning names the caller's line.
 
-    `same` maps all prefixes of the same data to one name. With `again`, warns even if an earlier call already did.
+    `same` maps all prefixes of the same data to one name. With `again`, warns even if an earlier call has warned.
     """
     seen: dict[str, str] = {}
     marks = {hash(tuple(prefixes)) for _, (prefixes, _) in blends}

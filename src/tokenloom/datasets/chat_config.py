@@ -20,7 +20,7 @@ TRAIN_ON: tuple[TrainOn, ...] = get_args(TrainOn)
 
 @dataclass
 class SFTDatasetConfig(GPTDatasetConfig):
-    """Settings of conversation datasets. A dataset that gets a `GPTDatasetConfig` adds the defaults of this class.
+    """Settings of conversation datasets, which also accept a `GPTDatasetConfig` and add the defaults of this class.
 
     Attributes:
         reset_position_ids, reset_attention_mask, eod_mask_loss, create_attention_mask: must be False; boundaries come
@@ -29,7 +29,7 @@ class SFTDatasetConfig(GPTDatasetConfig):
             always has loss everywhere.
         long_conversations: "truncate" conversations longer than a sample, "drop" them, or raise an "error".
         untrainable_conversations: "drop" conversations without a token to train on (for example if the prompt is longer
-            than a sample), "keep" them, or raise an "error". If all tokens of a sample lack loss, its mean loss is NaN.
+            than a sample), "keep" them, or raise an "error". The mean loss of a sample without loss tokens is NaN.
         most_conversations: maximum number of conversations in a sample; None for no limit. Many tiny conversations make
             steps slow.
         attention_prefix: in each conversation, let all tokens before the first token with loss attend to each other, as
@@ -57,8 +57,8 @@ class SFTDatasetConfig(GPTDatasetConfig):
     def slot_multiple(self) -> int:
         """Each conversation is padded to a multiple of this number of slots, by the reference's rule.
 
-        The product of these factors: 2 × `context_parallel_size`, if this size is above 1 or `hybrid_context_parallel`
-        is set; `data_parallel_size`, if `hybrid_context_parallel` is set; `sequence_parallel_size`, if above 0.
+        This is the product of: 2 × `context_parallel_size`, if this size is above 1 or `hybrid_context_parallel` is
+        set; `data_parallel_size`, if `hybrid_context_parallel` is set; `sequence_parallel_size`, if this is above 0.
         """
         context = self.context_parallel_size or 1
         multiple = 2 * context if context > 1 or self.hybrid_context_parallel else 1
@@ -74,7 +74,7 @@ class SFTDatasetConfig(GPTDatasetConfig):
                 raise ConfigError(f"`{name}`: must be False for conversations, got True", hint=hint)
         if self.sequence_length % (multiple := self.slot_multiple):
             message = f"`sequence_length`: must be a multiple of {multiple}, got {self.sequence_length}"
-            raise ConfigError(message, hint="round it up, or change the context or sequence parallel size")
+            raise ConfigError(message, hint="round it up, or change the size of context or sequence parallelism")
         if self.most_conversations is not None:
             checked_integer("most_conversations", self.most_conversations, at_least=1)
         if self.attention_prefix:
@@ -83,8 +83,8 @@ class SFTDatasetConfig(GPTDatasetConfig):
             if self.attention_window is not None:
                 raise ConfigError("`attention_prefix` and `attention_window` exclude each other, got both")
         if self.window_policy != "concat":
-            message = f"`window_policy`: must be 'concat' for conversations, got {self.window_policy!r}"
-            raise ConfigError(message, hint="remove it: conversations are always packed whole")
+            message = f"`window_policy`: cannot be set for conversations, got {self.window_policy!r}"
+            raise ConfigError(message, hint="remove it: conversations are never divided into windows")
 
 
 @dataclass
@@ -94,8 +94,8 @@ class VarlenDatasetConfig(SFTDatasetConfig):
     Attributes:
         mock_dataset_config: lengths of mock data: {"mode": "distribution", "type": "lognormal", "min_seq_len": …,
             "max_seq_len": …, "mean_seq_len": …, "lognormal_sigma": …}, or {"mode": "file", "path": path of a file with
-            a header line, then one length per line}. None draws lognormal lengths with a mean of 0.75 samples, and
-            clips them to between half a sample and a whole sample.
+            a header line, then one length per line}. None draws lognormal lengths with a mean of 3/4 of
+            `sequence_length`, and clips them to [sequence_length / 2, sequence_length].
     """
 
     mock_dataset_config: dict[str, Any] | None = None
@@ -106,7 +106,7 @@ class VarlenDatasetConfig(SFTDatasetConfig):
         for name, found, hint in (
             ("attention", self.attention, "call `block_mask_arrays` on the packs of the packing scheduler"),
             ("most_conversations", self.most_conversations, "set `max_num_seqs` of the packing scheduler"),
-            ("columns", others or None, f"use `{LOSS_WEIGHT}` only: packing schedulers carry no other column"),
+            ("columns", others or None, f"use `{LOSS_WEIGHT}` only: packing schedulers drop other columns"),
         ):
             if found is not None:
                 raise ConfigError(f"`{name}`: not supported for samples of one conversation, got {found!r}", hint=hint)

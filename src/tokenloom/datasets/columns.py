@@ -25,7 +25,7 @@ _MOST_WIDTH = 1 << 15
 ColumnNames = Sequence[str] | Mapping[str, float | str]
 """The type of `GPTDatasetConfig.columns`: names, or {name: default value or "required"}."""
 
-REQUIRED = "required"  # given instead of a default value: all data must have the column
+REQUIRED = "required"  # in place of a default value: all data must have the column
 LOSS_WEIGHT = "loss_weight"  # the column that multiplies the loss mask
 
 
@@ -39,8 +39,8 @@ class _Chosen:
 class SampleColumns:
     """The columns of a dataset's samples. Thread-safe; not picklable: an unpickled dataset creates a new object.
 
-    With `shifts`, columns of labels are read one token later than the spans. If `source` lacks a column, the dtype and
-    shape of the column are those in the first pair of the prefixes `elsewhere` that has it.
+    With `shifts`, columns of labels are read one token later than the spans. For a column that `source` lacks, the
+    pairs of the prefixes `elsewhere` are searched; the first pair with this column determines the dtype and shape.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class SampleColumns:
         ]
 
     def arrays(self, out: Sample) -> list[tuple[SampleColumn, NDArray[Any]]]:
-        """Returns (kernel that copies values of the column, array of `out` to fill) for each column."""
+        """Returns, for each column, a kernel that copies values of the column, and the array of `out` to fill."""
         for name, each in self._chosen.items():
             if (other := out[name].dtype) != each.dtype:
                 message = f"column `{name}`: pairs of the blend have different dtypes, {each.facts.dtype} and {other}"
@@ -67,7 +67,7 @@ class SampleColumns:
         return [(each.native, out[name]) for name, each in self._chosen.items()]
 
     def fill(self, spans: SpanBatch, out: Sample, rows: Int64s | None, length: int) -> None:
-        """Fills `rows` (None: all rows) of the columns in `out` from spans; not needed for memory-mapped tokens."""
+        """Fills `rows` (None: all rows) of the columns in `out` from `spans`; only if tokens are not memory-mapped."""
         for native, array in self.arrays(out):
             native.fill(spans.documents, spans.starts, spans.lengths, spans.row_offsets, rows, length, array)
 
@@ -146,20 +146,20 @@ def _opened(pair: IndexedDataset, name: str, default: float | str) -> Column | N
         hint = f"add it with `tokenloom column add {pair.path_prefix} {name} VALUES.npy`, or set a default: "
         raise ConfigError(f"`{pair.path_prefix}` has no column `{name}`", hint=f"{hint}columns={{{name!r}: 1.0}}")
     if column is not None and column.facts.kind == "runs":
-        message = f"column `{name}` of `{pair.path_prefix}`: columns with a row per run of documents are not supported"
+        message = f"column `{name}` of `{pair.path_prefix}`: samples cannot contain columns of kind `runs`"
         raise ConfigError(message, hint="remove it from `columns`")
     return column
 
 
 def _facts_of(name: str, prefixes: Sequence[str], pair: IndexedDataset) -> ColumnFacts:
-    """Returns facts of a column that `pair` lacks: of the first of `prefixes` that has it, else float32 per token."""
+    """Returns facts of a column that `pair` lacks, from the first of `prefixes` with it; else float32 per token."""
     columns = (recorded_columns(prefix, object_storage=pair.object_storage) for prefix in prefixes)
     found = (each[name] for each in columns if name in each)
     return next(found, ColumnFacts(kind="token", dtype="float32", shape=(0,), num_bytes=0, crc32=0))
 
 
 def _rows_of(pair: IndexedDataset) -> Int64s | None:
-    """Returns the document index of each sequence, int64[num_sequences]; None if every document is one sequence."""
+    """Returns int64[num_sequences], the document of each sequence; None if every document is one sequence."""
     bounds = pair.document_indices
     if len(bounds) == len(pair) + 1 and np.array_equal(bounds, np.arange(len(bounds))):
         return None

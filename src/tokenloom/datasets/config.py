@@ -1,4 +1,4 @@
-"""Configuration classes of datasets. Each class validates its settings; names follow the reference."""
+"""Configuration classes of datasets. Each class validates its settings, which are named as in the reference."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ShowsSettings:
 
 
 def _with_inherited(cls: type) -> str:
-    """Returns the docstring of a class; inherited settings are described after those of the class itself."""
+    """Returns the docstring of a class, in which inherited settings follow the settings of the class itself."""
     doc = inspect.cleandoc(cls.__doc__ or "")
     own = _entries(doc)
     known = {name for found in own for name in found[1].split(", ")}
@@ -89,20 +89,20 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
         blend_per_split: the blends of train, valid and test: a list of three, or a dict with the keys "train", "valid"
             and "test". None instead of a blend stands for no data.
         multiple_validation_sets: build one validation dataset per prefix instead of one blend.
-        full_validation: read the validation data exactly once per validation, as Megatron's samplers do if the builder
-            gets the size None for valid. With `multiple_validation_sets`, a number as this size is an error.
+        full_validation: let Megatron's samplers read the validation data exactly once per validation. Pass the builder
+            the size None for valid; with `multiple_validation_sets`, any other size raises.
         split: weights of train, valid and test, such as "99,1,0" or (99, 1, 0). Stored as text.
         split_matrix: interval of each split within [0, 1]; computed.
         num_dataset_builder_threads: number of threads that build datasets.
-        path_to_cache: folder of the index cache, or its address in a bucket (`s3://bucket/indices`): the building rank
-            uploads indices, and other ranks download them. None stores indices of local data beside the data, and
-            other indices in the local folder of `object_storage`.
+        path_to_cache: folder of the index cache, or its address in a bucket (`s3://bucket/indices`): the rank that
+            builds indices uploads them, and other ranks download them. None stores indices of local data beside the
+            data, and indices of data in object storage in the local folder of `object_storage`.
         mmap_bin_files: map `.bin` files into memory; False reads them with `pread`.
         mock: True if no data are configured, so that mock data are used; computed.
         tokenizer: tokenizer of the data: an argument of `load_tokenizer` (a path, a name, or a tokenizer of another
             library), or any `TokenizerLike`.
         mid_level_dataset_surplus: extra samples per dataset, as a fraction of the samples that a blend needs from it.
-        allow_ambiguous_pad_tokens: mask the pad id even if another special token has the same id and is masked too.
+        allow_ambiguous_pad_tokens: mask the pad id even if another special token has the same id and so is masked too.
         fast_cache_load: raise if an index is not in the cache, instead of building it.
         defer_npy_index_mmap: open cached indices when the first sample is read; raise if they are not in the cache.
         mixing_block: number of consecutive blend positions shuffled among themselves, such as 1024. 1 keeps the
@@ -250,7 +250,7 @@ def checked_columns(columns: ColumnNames) -> ColumnNames:
         return tuple(columns)
     for name, value in columns.items():
         if value != REQUIRED:
-            checked_number(f"the value of {name!r} in `columns`, or {REQUIRED!r}", value)
+            checked_number(f"the value of {name!r} in `columns` (unless {REQUIRED!r})", value)
     return dict(columns)
 
 
@@ -265,10 +265,10 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
         eod_mask_loss: set the loss mask to 0 where the input token is end-of-document.
         create_attention_mask: add a dense mask, bool[1, S, S], of S² bytes to samples; fused attention needs no mask.
         drop_last_partial_validation_sequence: drop the last validation sample if it is incomplete.
-        add_extra_token_to_sequence: read one token beyond `sequence_length`, which is the last label.
+        add_extra_token_to_sequence: read one token beyond `sequence_length`; this extra token is the last label.
         object_storage_cache_path: local cache folder of object storage; overrides `object_storage.cache_path`.
-        block_shuffle: replaces the reference's shuffle by one that reads a few blocks of the data at a time, for data
-            in object storage.
+        block_shuffle: a shuffle that reads a few blocks of the data at a time, for data in object storage; None for the
+            reference's shuffle.
         data_parallel_size, sequence_parallel_size, hybrid_context_parallel, context_parallel_size: settings of the run;
             no effect on GPT samples.
         sequences_per_dataset: {prefix: [number of sequences, number of document boundaries]}, checked against the file
@@ -360,7 +360,7 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
         )
 
     def policy_of(self, split: Split) -> OrderPolicy:
-        """Returns the object for `window_policy`, which divides the documents of a split into samples."""
+        """Returns the `OrderPolicy` that `window_policy` names: it divides the documents of a split into samples."""
         return policy_of(self.window_policy, self.shape_of(split))
 
     def __post_init__(self) -> None:
@@ -377,7 +377,7 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
             hint = 'pass the tokenizer that made the data, such as `tokenizer="tokenizer.json"`'
             raise ConfigError("no `tokenizer` given", hint=hint)
         if self.block_shuffle is not None and self.mock:
-            raise ConfigError("`block_shuffle`: needs data, got mock data", hint="set `blend`, or no `block_shuffle`")
+            raise ConfigError("`block_shuffle`: needs data, got mock data", hint="set `blend`, or drop `block_shuffle`")
         if self.attention_window is not None and self.attention != "block_mask":
             message = f'`attention_window`: needs `attention="block_mask"`, got {self.attention!r}'
             raise ConfigError(message, hint="remove it, and pass the window to the attention of the model")

@@ -43,7 +43,7 @@ class ConversationSamples(PairSamples):
 
     _reads = "conversations"
     reads_ahead: ClassVar[int]
-    """Number of tokens of a conversation beyond its inputs: 1 if its last token is only a label, else 0."""
+    """1 if the last token of a conversation is read only as the last label, not as an input; else 0."""
     reads_text: ClassVar[bool] = False
     """Whether a pair without roles is read as plain text, with loss everywhere."""
     shares_samples: ClassVar[bool] = True
@@ -82,7 +82,7 @@ class ConversationSamples(PairSamples):
     def count_slots(cls, pair: IndexedDataset, config: Any) -> NDArray[np.int32]:
         """Returns the number of slots per conversation, int32[num_conversations]; warns of untrainable conversations.
 
-        A dropped conversation has 0 slots. If each sample has only one conversation, all other conversations have 1.
+        A dropped conversation has 0 slots. If each sample has one conversation, all other conversations have 1 slot.
         """
         config = as_chat_config(config, cls.config_class)
         data = SFTLowLevelDataset.of_pair(pair, plain_text=cls.reads_text)
@@ -231,7 +231,7 @@ class SFTDataset(ConversationSamples):
     next sample. A sample has tokens int64[S], labels int64[S] (-100: no loss), loss_mask float32[S], position_ids
     int64[S] (from 0 in each conversation), cu_seqlens int32[S + 1] (starts of conversations, then padded with S) and
     max_seqlen int32, like `GPTDataset` with `inter_document_masking`. Each conversation is padded to a multiple of
-    `slot_multiple` slots, and the last one to the end of the sample. Labels do not cross conversations.
+    `slot_multiple` slots; the rest of the sample is padding. Labels do not cross conversations.
 
     The order depends only on the seed and the conversations: a run with more samples begins with the same samples.
     `dataset.ledger()` counts all conversations and tokens. Thread-safe, fork-safe and picklable.
@@ -242,7 +242,7 @@ class SFTDataset(ConversationSamples):
         indices: integers[num_conversations], the conversations of the split.
         num_samples: number of samples, which sets the number of epochs; None for one epoch.
         index_split: the split that these samples belong to.
-        config: an `SFTDatasetConfig`; or a `GPTDatasetConfig`, for the defaults of the other settings.
+        config: an `SFTDatasetConfig`; or a `GPTDatasetConfig`, with defaults for all other settings.
 
     Raises:
         ConfigError: a setting is invalid, or `num_samples` is above 0 and no conversation has a token to train on.
@@ -327,7 +327,7 @@ class VarlenDataset(ConversationSamples):
         _, inputs, _, slots = self._source.segments(sequences)[0].tolist()
         rows = self._fill(sequences, row_offsets, width=slots, with_boundaries=False)
         sample: Sample = {name: array[0] for name, array in rows.items()}
-        sample.pop(LOSS_WEIGHT, None)  # the loss mask is multiplied by it, and schedulers carry no columns
+        sample.pop(LOSS_WEIGHT, None)  # the loss mask already contains it, and schedulers drop columns
         sample["original_seq_len"] = np.array([inputs], dtype=np.int32)
         sample["padded_seq_len"] = np.array([slots], dtype=np.int32)
         if idx is None:

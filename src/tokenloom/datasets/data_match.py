@@ -1,10 +1,10 @@
 """Checks by the manifest of data, without reading tokens, that the data match the dataset class and the tokenizer.
 
 If the manifest and the tokenizer both have a fingerprint, the fingerprints must be equal; else the vocabulary must
-contain the largest id of the data. If the end-of-document ids of both are known, they must be equal in any case.
+contain the largest id of the data. If both have an end-of-document id, these two ids must be equal, too.
 
 Data of the wrong kind cause an error, or a warning with `allow_data_mismatch`. T5 and BERT datasets expect sentences,
-and only warn of documents. Without a manifest, only pairs with images are recognized, and in runs conversations.
+and only warn of documents. Without a manifest, only images are recognized; runs also recognize conversations.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tokenloom.indexed.manifests import (
 from tokenloom.indexed.roles import NAME as ROLES
 
 _WARNED: dict[int, set[str]] = {}
-"""{id of a config: topics already warned about}; an entry is removed with its config."""
+"""{id of a config: topics already warned about}; deleting a config removes its entry."""
 
 Kind = Literal["documents", "sentences", "conversations", "images"]
 
@@ -64,7 +64,7 @@ _READABLE: dict[Kind, tuple[Kind, ...]] = {
 def kind_mismatch(pair: IndexedDataset, reads: Kind, *, reads_roles: bool = False) -> tuple[Kind, str] | None:
     """Returns (kind of the pair, message) if a class for data of the kind `reads` cannot read the pair; else None.
 
-    Without a manifest, only images are recognized; with `reads_roles`, one request also looks for a roles column.
+    Without a manifest, only images are recognized; with `reads_roles`, also conversations, by one more request.
     """
     head = None if pair.index.has_modes else manifest_head_of(pair)
     kind: Kind | None = "images" if pair.index.has_modes else None if head is None else _kind_by(head)
@@ -82,13 +82,13 @@ def check_kind(dataset: Any, config: BlendedMegatronDatasetConfig, *, name: str,
         return
     kind, words = found
     if not config.allow_data_mismatch and (reads, kind) != ("sentences", "documents"):
-        hint = f"{_READERS[kind]}; or set `allow_data_mismatch=True` to read them as they are"
+        hint = f"{_READERS[kind]}; or set `allow_data_mismatch=True` to read them anyway"
         raise ConfigError(f"{name}: {words}", hint=hint)
     _warn_once(config, f"{name}: {words}", DataMismatchWarning)
 
 
 def check_eod(dataset: Any, config: GPTDatasetConfig, *, name: str) -> None:
-    """Warns if settings need end-of-document tokens that, by the manifest, the data lack or have with another id."""
+    """Warns if settings need end-of-document tokens, but by the manifest the data have none, or another id."""
     settings = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss")
     names = " and ".join(f"`{setting}`" for setting in settings if getattr(config, setting))
     pair = pair_of(dataset)
@@ -107,7 +107,7 @@ def _kind_by(head: ManifestHead) -> Kind | None:
     options = head.options
     if "image_key" in options:
         return "images"
-    if "schema" in options:  # a template renders all schemas but "text"
+    if "schema" in options:  # a chat template renders all others
         return {"text": "documents"}.get(str(options["schema"]), "conversations")  # type: ignore[return-value]
     split = options.get("split_sentences")
     return None if not isinstance(split, bool) else "sentences" if split else "documents"
@@ -162,7 +162,6 @@ def mismatch(head: ManifestHead, tokenizer: Any) -> str | None:
 
 
 def _check_width(pair: IndexedDataset, config: BlendedMegatronDatasetConfig) -> None:
-    """Warns if the token dtype of a pair is too narrow for the tokenizer's ids."""
     vocab_size = optional_number(config.tokenizer, "vocab_size")
     if vocab_size is None or pair.dtype.kind not in "iu" or vocab_size - 1 <= np.iinfo(pair.dtype).max:
         return

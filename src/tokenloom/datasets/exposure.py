@@ -1,4 +1,4 @@
-"""Opens tokenized conversations, decides which of them are dropped, and fills samples with the rest."""
+"""Opens tokenized conversations, decides which ones to drop, and fills samples with all other conversations."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def _is_tokenized(prefix: str) -> bool:
 
 
 def _template_source(tokenizer: HuggingFaceTokenizer, config: SFTDatasetConfig) -> str | None:
-    """Returns the chat template; None if the tokenizer has none, as only chat records need a template."""
+    """Returns the chat template; None if the tokenizer has no template, as only chat records need one."""
     try:
         return find_chat_template(tokenizer, config.chat_template).source
     except TokenizerError:
@@ -167,7 +167,7 @@ _dtype_code = cache(DType.code_from_dtype)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exposure:
-    """The dropped conversations of a split: one mask, bool[num_conversations], per reason, True where dropped.
+    """The dropped conversations of a split: for each reason, a mask bool[num_conversations], True where dropped.
 
     All other conversations are in samples. `shares`, int64[num_conversations, 5]: see `SplitConversations.shares`.
     """
@@ -190,8 +190,8 @@ class Exposure:
 class SplitConversations:
     """The conversations of one split of a pair; computes their slots and fills samples.
 
-    `reads_ahead` is the number of tokens of a conversation beyond its inputs, 0 or 1. `name` is for messages.
-    If the pair lacks a column, the dtype and shape of the column are those in the first of `beside` that has it.
+    `reads_ahead` is 1 if the last token of a conversation is only a label, else 0. `name` is for messages. For a column
+    that the pair lacks, the prefixes `beside` are searched; the first with this column determines the dtype and shape.
     """
 
     def __init__(
@@ -215,9 +215,9 @@ class SplitConversations:
         return len(self.data)
 
     def kept(self) -> tuple[NDArray[Any], NDArray[np.int32]]:
-        """Returns the conversations that are not dropped, integers[count], and their numbers of slots, int32[count].
+        """Returns the conversations that are not dropped, integers[count], and the slots of each of them, int32[count].
 
-        Warns of untrainable conversations. Raises ConfigError if the setting for long or untrainable ones is "error".
+        Warns of untrainable conversations. Raises ConfigError if the setting "error" forbids long or untrainable ones.
         """
         exposure = self.exposure()
         self._report(exposure)
@@ -239,7 +239,7 @@ class SplitConversations:
         return Exposure(shares=shares, empty=empty, too_long=too_long, untrainable=untrainable)
 
     def segments(self, sequences: Int64s) -> Int64s:
-        """Returns int64[count, 4], per conversation: its index, and its numbers of inputs, tokens to read and slots."""
+        """Returns int64[count, 4], per conversation: index, and numbers of inputs, of tokens to read and of slots."""
         segments = np.empty((len(sequences), 4), dtype=np.int64)
         segments[:, 0] = sequences
         longest = self.config.sequence_length + self.reads_ahead
@@ -270,7 +270,7 @@ class SplitConversations:
     ) -> None:
         """Fills a batch; row r gets the conversations `sequences[row_offsets[r]:row_offsets[r + 1]]`.
 
-        Slots without a token get `fill_id`. So do all slots of the conversations where `denied`, bool[count], is True.
+        Slots without a token get `fill_id`. So do all slots of conversations that `denied`, bool[count], marks True.
         """
         segments, chosen = self.segments(sequences), sequences
         available = np.ascontiguousarray(segments[:, 2])
@@ -325,7 +325,7 @@ class JoinedConversations:
     """The conversations of several pairs, numbered consecutively; see `SplitConversations`.
 
     Opens each pair on first use; with `plain_text`, reads pairs without roles as plain text. The index -1 - n stands
-    for conversation n if it is denied. Thread-safe; not picklable.
+    for the denied conversation n. Thread-safe; not picklable.
     """
 
     pairs: JoinedPairs
@@ -336,7 +336,7 @@ class JoinedConversations:
     _opened: dict[int, SplitConversations] = field(default_factory=dict)
 
     def report_slots(self, documents: SourceDocuments, *, shares_samples: bool) -> None:
-        """Gives `documents` the number of slots of each conversation; without `shares_samples`, at most 1 slot each."""
+        """Reports the number of slots per conversation to `documents`; at most 1 slot without `shares_samples`."""
 
         def slots_of(number: int, pair: IndexedDataset) -> NDArray[np.int32]:
             slots = self._of_pair(number, pair).slots()
@@ -346,7 +346,7 @@ class JoinedConversations:
 
     def _of_pair(self, number: int, pair: IndexedDataset | None = None) -> SplitConversations:
         """Returns the conversations of pair `number`; opens the pair on first use."""
-        if (conversations := self._opened.get(number)) is None:  # threads may open a pair twice; the first one is kept
+        if (conversations := self._opened.get(number)) is None:  # threads may open a pair twice; the first result stays
             data = SFTLowLevelDataset.of_pair(pair or self.pairs.open(number), plain_text=self.plain_text)
             beside = [*(pair.prefix for pair in self.pairs.pairs), *self.pairs.beside]
             conversations = conversations_of_pair(data, self.config, reads_ahead=self.reads_ahead, beside=beside)
@@ -354,7 +354,7 @@ class JoinedConversations:
         return conversations
 
     def _parts(self, sequences: Int64s) -> Iterator[tuple[SplitConversations, int, Int64s]]:
-        """Yields (conversations of a pair, first index of the pair, where `sequences` are of it), pair by pair."""
+        """Yields (conversations of a pair, first index of the pair, places of its conversations in `sequences`)."""
         numbers = self.pairs.numbers(sequences)
         for number in np.unique(numbers).tolist():
             yield self._of_pair(number), self.pairs.first_of(number), np.flatnonzero(numbers == number)
@@ -366,7 +366,7 @@ class JoinedConversations:
         return segments
 
     def shares(self, sequences: Int64s) -> Int64s:
-        """Returns the rows of `SplitConversations.shares`, int64[count, 5]; denied conversations count like others."""
+        """Returns the rows of `SplitConversations.shares`, int64[count, 5]; denied conversations count too."""
         return self._of_each(sequences, SplitConversations.shares, 5)
 
     def _of_each(self, sequences: Int64s, find: Callable[[SplitConversations, Int64s], Int64s], width: int) -> Int64s:

@@ -36,7 +36,7 @@ class GPTFIMDatasetConfig(GPTDatasetConfig):
         fim_split_sample: token or id that splits a document into fragments, such as the files of a repository.
             `fim_rate` then selects documents, and `fim_fragment_rate` selects fragments of these documents.
         fim_fragment_rate: fraction of fragments to rearrange, in [0, 1]; required with `fim_split_sample`.
-        fim_no_prefix: do not change texts that start with this prefix.
+        fim_no_prefix: do not change texts that start with this string.
 
     The values of `columns` move with their tokens; sentinels, and tokens that the cuts changed, get padding values.
     """
@@ -99,7 +99,7 @@ class GPTFIMDataset(GPTDataset):
         sentinels = [self._fim_ids[name] for name in _SENTINELS]
         if len(set(sentinels)) < len(sentinels):
             message = f"`fim_extra_tokens`: sentinels must have different ids, got {sentinels}"
-            raise TokenizerError(message, hint="check that the tokenizer knows them: unknown tokens may share one id")
+            raise TokenizerError(message, hint="use tokens of the vocabulary: all unknown tokens may have the same id")
         self._fim_ids.setdefault("eod", tokenizer.eod if tokenizer else NO_TOKEN)
         self._split_id: int | None = None
         if config.fim_split_sample is not None:
@@ -107,7 +107,7 @@ class GPTFIMDataset(GPTDataset):
 
     @property
     def counts_need_tokens(self) -> bool:
-        """Whether the loss mask depends on token ids, so that counts must read tokens."""
+        """Whether the loss mask depends on token ids, so that tokens must be read to count slots."""
         return bool(self.config.fim_rate) or super().counts_need_tokens
 
     def _mapped_samples(self) -> MappedSamples | None:
@@ -202,8 +202,8 @@ def split_at(text: NDArray[Any], separator: int) -> Iterator[tuple[NDArray[Any],
 def _restore_stored_rows(parts: Sequence[Int64s], stored: Int64s, detokenize: Callable[[list[int]], str]) -> None:
     """Replaces rows of `parts` (prefix, middle, suffix) by those of `stored`, for tokens that the cuts did not change.
 
-    A row is (token, index of the stored token or -1). Tokens are compared from both ends of the text inwards. In the
-    middle, they are compared outwards from a token before which `parts` and `stored` have the same text.
+    A row is (token, index of the stored token or -1). Tokens are compared from both ends of the text inwards. Tokens of
+    `middle` are compared outwards from a token before which `parts` and `stored` have the same text.
     """
     prefix, middle, suffix = parts
     first = _num_equal(prefix, stored)
@@ -228,7 +228,7 @@ def _restore_stored_rows(parts: Sequence[Int64s], stored: Int64s, detokenize: Ca
 
 
 _TRIES = 8
-"""Number of positions to try, center first. Tokens near the ends often change, and a token may be half a character."""
+"""Number of tokens of `middle` to try, center first: tokens near the ends often change, or are half a character."""
 
 
 def _num_equal(one: Int64s, other: Int64s) -> int:

@@ -56,7 +56,7 @@ class Runs(NamedTuple):
     """The tokens of several samples, as runs: a run is the piece of one document in one sample.
 
     Sample i has runs [row_offsets[i], row_offsets[i + 1]). A run of a denied document has a negative length, and zeros
-    as tokens. `spans` say where tokens are stored; tokens not stored have a document number below 0.
+    as tokens. `spans` say where tokens are stored; spans of tokens that are not stored have a document index below 0.
     """
 
     tokens: NDArray[Any]
@@ -84,7 +84,7 @@ class GPTDataset(PairSamples):
 
     `dataset[k]` returns torch tensors as the reference does; `dataset.sample(k)` returns NumPy arrays, without torch;
     `dataset.batch(positions)` fills many samples by one kernel call; `dataset.spans(k)` returns the document pieces of
-    a sample. `dataset.epoch_plan` has the numbers of samples and epochs; `dataset.epochs` computes them for another
+    a sample. `dataset.epoch_plan` has the numbers of samples and epochs; `dataset.epochs` plans epochs for any other
     `num_samples`. Thread-safe, fork-safe and picklable; unpickling opens cached indices again.
 
     A sample has tokens int64[S], labels int64[S], loss_mask float32[S], position_ids int64[S] (S: `sequence_length`);
@@ -153,7 +153,7 @@ class GPTDataset(PairSamples):
         return SampleColumns(self.dataset, self.config.columns, elsewhere=self.config.prefixes)
 
     def _refuse_query(self, setting: str) -> None:
-        """Raises if the class overrides the method that returns the text of samples; `setting` forbids such a class."""
+        """Raises if the class overrides the method that returns the text of samples, which `setting` forbids."""
         if QUERY in self._overrides.found:
             message = f"`{setting}`: needs unchanged texts, but the class overrides `{type(self).__name__}.{QUERY}`"
             raise ConfigError(message, hint="override `sample` or `__getitem__` instead")
@@ -249,7 +249,7 @@ class GPTDataset(PairSamples):
 
     document_index: property = _stored("document_index", "integers[num_epochs * num_documents], shuffled; for windows.")
     sample_index: property = _stored(
-        "sample_index", "integers[num_windows + 1, 2], (index in `document_index`, token) of starts; only for windows."
+        "sample_index", "integers[num_windows + 1, 2], (index in `document_index`, token) per start; only for windows."
     )
     piece_index: property = _stored("piece_index", "integers[num_pieces, 2], (document, first token); only for packs.")
     pack_index: property = _stored("pack_index", "integers[num_packs + 1], starts in `piece_index`; only for packs.")
@@ -346,7 +346,7 @@ class GPTDataset(PairSamples):
         return sample
 
     def _text_sample(self, source: MappedSamples, position: int) -> Sample:
-        """Returns a sample of only tokens, labels, loss mask and position ids; faster than by a `BatchLayout`."""
+        """Returns a sample of only tokens, labels, loss mask and position ids; faster than `BatchLayout.allocate`."""
         empty, shape, integers = self._make_array, (self.config.sequence_length,), INTEGERS[0]
         tokens, labels = empty(shape, integers), empty(shape, integers)
         loss_mask, position_ids = empty(shape, _FLOAT32), empty(shape, integers)
@@ -475,7 +475,7 @@ class GPTDataset(PairSamples):
         return MappedSamples(reader, data, index.sequence_pointers, index.header.dtype_code)
 
     def _fill(self, positions: Int64s, out: Sample, rows: Int64s | None = None) -> None:
-        """Fills rows by one kernel call that reads mapped bytes, or from tokens that are read span by span."""
+        """Fills rows by one kernel call, which reads mapped bytes, or gets tokens that were read span by span."""
         columns = self._columns
         try:
             if (source := self._mapped_samples()) is not None:
@@ -547,7 +547,7 @@ class GPTDataset(PairSamples):
 
     @property
     def counts_need_tokens(self) -> bool:
-        """Whether the loss mask depends on token ids, so that counts must read tokens."""
+        """Whether the loss mask depends on token ids, so that tokens must be read to count slots."""
         return bool(self.config.eod_mask_loss) or self._pad_token_id >= 0
 
     def slot_counts(self, positions: NDArray[np.integer[Any]]) -> SlotCounts:

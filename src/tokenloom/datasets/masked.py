@@ -114,7 +114,7 @@ class MaskedWordPieceDatasetConfig(BlendedMegatronDatasetConfig):
 class MaskedWordPieceDataset(PairSamples):
     """The base class of BERT and T5 datasets: samples of whole sentences with masked words.
 
-    The data have one sequence per sentence; a split has whole documents. Sample k reads sentences `sample_index[k]`.
+    The data have one sequence per sentence; a split has whole documents. `sample_index[k]` describes sample k.
     All random draws of sample k come from a generator seeded with (random_seed + k) % 2**32, so sample k is the same
     in every process, reading order and resumed run.
 
@@ -314,11 +314,11 @@ class BERTMaskedWordPieceDataset(MaskedWordPieceDataset):
 
     While a text exceeds its target length, the longer segment loses its first or last token, at random. Of the masked
     tokens, 80 % become the mask token, 10 % a random token, and 10 % do not change. A sample has text, types (1 in
-    segment B), labels, padding_mask and loss_mask, int64[S] each; is_random (A and B are swapped), truncated: 0 or 1.
+    segment B), labels, padding_mask and loss_mask, int64[S] each; is_random (1: A and B are swapped) and truncated.
 
-    Labels are -1 at unmasked tokens. Pad ids within the text become 0 in text and labels. After the text, types and
-    padding_mask contain the pad id, or -1 without a pad id, so there they are 0 only if the pad id is 0. The reference
-    does the same, except that its padding_mask is also 0 where a random token equals the pad id.
+    Labels are -1 at unmasked tokens (0 without a pad id). Pad ids within the text become 0 in text and labels. After
+    the text, types and padding_mask contain the pad id, or -1 without a pad id, so they are 0 there only if the pad id
+    is 0. The reference does the same, but its padding_mask is also 0 where a random token equals the pad id.
 
     Arguments and errors are those of `MaskedWordPieceDataset`.
     """
@@ -421,7 +421,7 @@ class T5MaskedWordPieceDatasetConfig(MaskedWordPieceDatasetConfig):
         longest = self.sequence_length - self._special_tokens
         if num_sentinels < (most := int((self.masking_probability or 0.0) * longest)):
             message = "samples of %d tokens can have up to %d masked runs of words, but the tokenizer has %d sentinels"
-            logger.warning(f"{message}: reading samples with more runs will fail", longest, most, num_sentinels)
+            logger.warning(f"{message}: samples with more runs than sentinels will raise", longest, most, num_sentinels)
 
 
 class T5MaskedWordPieceDataset(MaskedWordPieceDataset):
@@ -435,8 +435,8 @@ class T5MaskedWordPieceDataset(MaskedWordPieceDataset):
     If the text itself contains the pad id, tokens, labels and masks are 0 there. In the padding after the text, tokens
     and masks are 0, and labels are -1 (0 if the tokenizer has no pad id).
 
-    Arguments and errors are those of `MaskedWordPieceDataset`. Reading a sample raises ConfigError if it has more
-    masked runs than the tokenizer has sentinels, or does not fit the decoder.
+    Arguments and errors are those of `MaskedWordPieceDataset`. Reading a sample raises ConfigError if the sample has
+    more masked runs than the tokenizer has sentinels, or does not fit the decoder.
     """
 
     config: T5MaskedWordPieceDatasetConfig
@@ -458,8 +458,8 @@ class T5MaskedWordPieceDataset(MaskedWordPieceDataset):
 
         With `use_local`, all masks are dense: bool[batch, 1, queries, keys], True = masked; token id 0 is padding.
         Otherwise, the decoder mask is None, as the decoder's kernel is causal. The other masks depend on the version of
-        Transformer Engine, NVTE_FLASH_ATTN and NVTE_FUSED_ATTN: usually, the encoder mask is [batch, 1, 1, length] and
-        the cross mask is a pair (decoder mask, encoder mask); for old unfused kernels, both are dense.
+        Transformer Engine and on NVTE_FLASH_ATTN and NVTE_FUSED_ATTN. Usually, the encoder mask is [batch, 1, 1,
+        length] and the cross mask is a pair (decoder mask, encoder mask); for old unfused kernels, both are dense.
 
         Args:
             encoder_tokens: `text_enc`, [batch, sequence_length_encoder].

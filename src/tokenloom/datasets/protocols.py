@@ -51,7 +51,7 @@ class FillsBatches(Protocol):
 
     @property
     def fills_batches(self) -> bool:
-        """Whether the dataset fills given arrays with its current settings."""
+        """Whether, with its current settings, the dataset can fill given arrays."""
 
     def allocate_batch(self, count: int, *, integer_dtype: DTypeLike = np.int64, empty: MakeArray = np.empty) -> Sample:
         """Returns uninitialised arrays for a batch of `count` samples."""
@@ -93,7 +93,7 @@ class KnowsSpans(Protocol):
 
 @runtime_checkable
 class KnowsOrder(Protocol):
-    """A dataset that describes a position of its order by a state, which loaders save to resume there."""
+    """A dataset that describes a position of its order by a state, which loaders save to resume later."""
 
     def order_state(self, position: int) -> dict[str, Any]:
         """Returns the state to save at a position: `run` (the id of the run), `position` and `digest`.
@@ -105,8 +105,8 @@ class KnowsOrder(Protocol):
         """Returns the position at which an `order_state` was saved.
 
         Raises:
-            ConfigError: the run or its earlier samples differ, the data were replaced, or the position is beyond
-                the end.
+            ConfigError: the run or its samples before the position have changed, the data were replaced, or the
+                position is beyond the end.
         """
 
 

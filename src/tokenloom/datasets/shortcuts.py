@@ -25,7 +25,7 @@ QUERY = "_query_document_sample_shuffle_indices"  # the reference's method that 
 _ONE = ("__getitem__", "sample")
 _MANY = (*_ONE, "batch")
 _SKIPPED = {"sample": ("__getitem__",), "batch": _ONE, "outline": (*_ONE, QUERY)}
-"""{fast method: methods that define samples but that it does not call}; `_MANY` for other fast methods."""
+"""{fast method: methods that define samples and that the fast method skips}; `_MANY` for other fast methods."""
 
 _BY_SAMPLE = Uncalled("override `sample` or `__getitem__`, which define a sample", unless=_ONE)
 _UNCALLED = {"spans": _BY_SAMPLE, "span_batch": _BY_SAMPLE}
@@ -45,7 +45,7 @@ class HasHooks:
 
         @property
         def item_hook(self) -> str | None:
-            """Name of a function that changes samples and that only `dataset[k]` calls; None without one."""
+            """Name of a function that changes samples and that only `dataset[k]` calls; None if there is none."""
 
     else:
         item_hook = None  # a class attribute is faster, and every batch reads it
@@ -55,7 +55,7 @@ class HasHooks:
         return Overrides.of(self, (*_HOOKS, *self.uncalled_hooks))
 
     def _check_overrides(self) -> None:
-        """Raises if the class overrides a method that is never called, or a fast method alone, such as `batch`."""
+        """Raises if the class overrides a method that is never called, or only a fast method such as `batch`."""
         if not self._overrides.found:
             return
         self._overrides.refuse_uncalled({**_UNCALLED, **self.uncalled_hooks})
@@ -84,7 +84,7 @@ class HasHooks:
 
 
 def overrides_of(dataset: Any) -> Overrides:
-    """Returns the overrides of a dataset: cached ones if it is a tokenloom dataset, else found by a search."""
+    """Returns the overrides of a dataset, from the cache of a tokenloom dataset, or else by a search."""
     known = getattr(dataset, "_overrides", None)
     if type(known) is Overrides and known.cls is type(dataset):  # not the overrides of a wrapped dataset
         return known
@@ -146,7 +146,7 @@ def _takes_batch_size(batch: Any) -> bool:
 
 
 def batch_of(dataset: Any, positions: Positions) -> Sample:
-    """Returns samples as NumPy arrays with a batch axis: by `batch`, or by `dataset[k]` if `needs_items`."""
+    """Returns samples as NumPy arrays with a batch axis; calls `batch` or, if `needs_items`, `dataset[k]`."""
     if needs_items(dataset):
         return stack([dataset[position] for position in positions], name=type(dataset).__name__)
     batch: Sample = dataset.batch(positions)
@@ -154,7 +154,7 @@ def batch_of(dataset: Any, positions: Positions) -> Sample:
 
 
 def sample_of(dataset: Any, position: int) -> Sample:
-    """Returns a sample as NumPy arrays: by `dataset.sample`, or by `dataset[k]` if `sample` would skip an override."""
+    """Returns a sample as NumPy arrays, read by `sample`, or by `dataset[k]` if `sample` would skip an override."""
     sample: Callable[[int], Sample] | None = getattr(dataset, "sample", None)
     if sample is None or (overrides_of(dataset).found and hook_of(dataset, "sample") is not None):
         return as_arrays(dataset[position])
@@ -175,7 +175,7 @@ def called_from_item(dataset: Any) -> bool:
 
 
 def as_arrays(sample: Mapping[str, Any]) -> Sample:
-    """Converts the tensors or values of a sample to NumPy arrays; the array of a tensor shares its memory."""
+    """Converts the tensors or values of a sample to NumPy arrays; an array and its tensor share memory."""
     return {name: value.numpy() if hasattr(value, "numpy") else np.asarray(value) for name, value in sample.items()}
 
 

@@ -39,7 +39,7 @@ NOTHING = Count()
 class SlotCounts:
     """Counts of the slots of samples, and of the tokens that these samples read.
 
-    The label of a slot is the token after its token. `slots` = `with_loss` + `eod_masked` + `prompt` + `denied_slots` +
+    The label of a slot is the next token. `slots` = `with_loss` + `eod_masked` + `prompt` + `denied_slots` +
     `pad_id` + `no_label` + `padding`. A token counts in the sample in which the token is a label, so it counts once
     even if two windows read it: `tokens` + `read_twice` = `with_loss` + `eod_masked` + `prompt` + `denied_tokens` +
     `pad_id` + `first_tokens` + `rearranged` + `truncated`. If the tokens of a sample were not read, its slots and
@@ -118,7 +118,7 @@ class ChatLedger:
         dropped_long: conversations longer than a sample, with `long_conversations="drop"`.
         dropped_untrainable: conversations without a token to train on within a sample.
         not_reached: conversations of the last epoch that no sample reads.
-        truncated: conversations longer than their sample, and the tokens cut off.
+        truncated: conversations longer than a sample, and the number of tokens that are cut off.
         num_untrainable_samples: samples without any loss.
         counts: slots and tokens of the samples.
     """
@@ -135,12 +135,12 @@ class ChatLedger:
 
     @property
     def read(self) -> Count:
-        """The conversations in samples, and all their tokens, including tokens cut off."""
+        """The conversations in samples, and all tokens of them, including those that are cut off."""
         return Count(conversations=self.counts.first_tokens, tokens=self.counts.tokens)
 
     @property
     def balance(self) -> tuple[int, int, int, int]:
-        """Numbers of conversations and tokens that are not explained, then `counts.balance`; all 0 if correct."""
+        """Exposed conversations and tokens that no other field counts, then `counts.balance`; all 0 if correct."""
         dropped = self.dropped_empty + self.dropped_long + self.dropped_untrainable
         left = self.exposed - dropped - self.not_reached - self.read
         return left.conversations, left.tokens, *self.counts.balance
@@ -241,7 +241,7 @@ def count_spans(
 def count_conversations(shares: Int64s, denied: Bools, *, samples: int, slots: int) -> SlotCounts:
     """Counts the slots and tokens of samples of whole conversations.
 
-    `shares`, int64[count, 5]: see `SplitConversations.shares`. `samples` and `slots` are total numbers.
+    `shares`, int64[count, 5]: see `SplitConversations.shares`. `samples` and `slots` are the totals.
     """
     tokens, inputs, available, _, with_loss = shares[~denied].sum(axis=0).tolist()
     count, blank = int((~denied).sum()), int(shares[denied, 1].sum())

@@ -87,7 +87,7 @@ def _weight(item: Item, split: str) -> float:
 
 
 def split_matrix(shares: Sequence[float], within: Sequence[float] | None = None) -> SplitMatrix:
-    """Returns the interval of each split in [0, 1] by `shares`, cut to its interval by `within`; None if empty.
+    """Returns each split's interval in [0, 1] by `shares`, intersected with the interval by `within`; None if empty.
 
     Example:
         >>> split_matrix([0.75, 0.25, 0.0])
@@ -107,7 +107,7 @@ def split_range(bounds: tuple[float, float], num_elements: int) -> range:
 
 
 def split_indices(bounds: tuple[float, float], num_elements: int) -> NDArray[Any]:
-    """Returns the elements that an interval of the split matrix selects: int32, or int64 for 2**31 elements or more."""
+    """Returns the elements that an interval of the split matrix selects: int32, or int64 if `num_elements` >= 2**31."""
     chosen = split_range(bounds, num_elements)
     dtype = np.int32 if num_elements <= np.iinfo(np.int32).max else np.int64
     return np.arange(chosen.start, chosen.stop, dtype=dtype)

@@ -15,7 +15,7 @@ def to_tensors(sample: Mapping[str, Any], *, copy_shared: bool = False) -> Sampl
     """Converts the arrays of a sample or batch to torch tensors that share the memory of the arrays.
 
     All samples share the memory of a read-only array (a constant mask): never write into its tensor. With
-    `copy_shared`, such arrays are copied instead. A broadcast batch axis keeps its stride of 0.
+    `copy_shared`, read-only arrays are copied. A broadcast batch axis keeps its stride of 0.
     """
     torch = _torch()
     from_numpy = torch.from_numpy
@@ -49,7 +49,7 @@ def _torch() -> Any:
 
 
 def _shared_tensor(torch: Any, array: Any) -> Any:
-    """Converts a read-only array by its writable base, as torch warns of read-only arrays."""
+    """Converts a read-only array through its writable base array, as torch warns of read-only arrays."""
     base = array
     while base.base is not None and hasattr(base.base, "flags") and not base.flags.writeable:
         base = base.base

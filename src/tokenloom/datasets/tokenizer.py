@@ -89,7 +89,7 @@ def _missing(tokenizer: Any, attribute: str, reason: str) -> ConfigError:
 
 
 def pad_token_id(tokenizer: Any, *, allow_ambiguous: bool) -> int:
-    """Returns the pad id, if it marks padding in samples; -1 if padding is found by position, as without a pad id.
+    """Returns the pad id by which to find padding in samples; -1 to find padding by position, as without a pad id.
 
     If the pad id is also another special token (usually end-of-document), masking this id would mask real labels. So
     this function warns, and returns -1 unless `allow_ambiguous` is True.
