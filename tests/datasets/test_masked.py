@@ -294,7 +294,7 @@ def test_a_cached_index_that_cannot_be_right_is_built_again(corpus, kind, tmp_pa
     (path,) = cache.glob("*-sample_index.npy")
     for wrong, message in (
         (expected.astype(np.int64), rf"expected uint32\[any, 3\], found int64\[{len(expected)}, 3\]"),
-        (expected[:5], "it has 5 samples, but 100 are requested"),
+        (expected[:5], "the index has 5 samples, but 100 are requested"),
         (expected[:, ::-1].copy(), "which are not in one document of this split"),
         (expected[::-1].copy(), "expected sample_index '.*', found '"),
     ):

@@ -169,7 +169,7 @@ def test_a_damaged_record_of_the_data_is_named_and_the_entry_built_again(prefix,
 def test_without_a_cache_fast_and_deferred_loading_name_the_file(prefix, cache, option):
     with pytest.raises(IndexCacheError) as caught:
         make_dataset(prefix, path_to_cache=str(cache), **{option: True}).sample(0)
-    hint = "build it first, without `defer_npy_index_mmap` and `fast_cache_load`"
+    hint = "build the index first, without `defer_npy_index_mmap` and `fast_cache_load`"
     assert re.fullmatch(rf"no file `{cache}/.*-document_index.npy`\nhint: {hint}", str(caught.value))
     assert not cache.exists()
 

@@ -58,7 +58,7 @@ def warn_short(text: str) -> None:
 
 @contextmanager
 def join_short_warnings(*, unless: type[BaseException]) -> Iterator[None]:
-    """A context that warns at its end, once for all calls of `warn_short`; if `unless` is raised, it does not warn."""
+    """A context that warns once, at its end, for all calls of `warn_short`; if `unless` is raised, it does not warn."""
     texts: list[str] = []
     token = _collected.set(texts)
     try:
@@ -111,7 +111,7 @@ class ArrayStore:
 class StoredOrder(ABC):
     """The base class of an `Order` that is stored as arrays, in a cache or in memory.
 
-    The constructor builds missing arrays, unless `store.deferred`. Cached arrays are opened and validated on first use,
+    The constructor builds missing arrays if not `store.deferred`. Cached arrays are opened and validated on first use,
     so that a start over thousands of datasets does not open thousands of files. Pickles do not contain cached arrays.
 
     A subclass must set its own attributes before calling this constructor, which calls methods of the subclass.

@@ -1,7 +1,7 @@
 """A shuffle for remote data: blocks of data in random order, and documents in random order within a group of blocks.
 
-A full shuffle reads a block once per sample in it. This shuffle reads each block once per epoch. It needs a cache of
-`window_blocks * block_bytes` bytes for one group, or twice as many while groups change. Seed and epoch fix the order.
+A full shuffle reads a block once for each sample in the block. This shuffle reads each block once per epoch. It needs a
+cache for one group (`window_blocks * block_bytes` bytes), or two where a group ends. Seed and epoch define the order.
 """
 
 from __future__ import annotations

@@ -53,12 +53,12 @@ _MOST_COMPARED_BYTES = 4 << 20  # comparing takes 80 us per MiB, but fsync, whic
 _MOST_RECORD_BYTES = 1 << 20
 _READ_ONLY = ("http", "https")
 _SMALL_BYTES = 1 << 14
-_HEADER_BYTES = 4096  # NumPy writes 128 bytes for these arrays
+_HEADER_BYTES = 4096  # NumPy writes headers of 128 bytes for these arrays
 _HEADER = re.compile(
     rb"\{'descr': '(?P<dtype>[<>|][biu]\d{1,2})', 'fortran_order': False, 'shape': \((?P<shape>[\d, ]*)\), \} *\n"
 )
-"""A header as NumPy writes it. NumPy's own reader parses it as Python code, which fails at random in threads of CPython
-3.11.7 (gh-106905)."""
+"""A header of a `.npy` file. NumPy's own reader parses headers as Python code, which fails at random in threads of
+CPython 3.11.7 (gh-106905)."""
 
 Arrays = dict[str, NDArray[Any]]
 Check = Callable[[Arrays], str | None]
@@ -92,7 +92,7 @@ class IndexCache:
 
     Args:
         folder: folder of the files; `IndexCacheWriter` creates it.
-        base: common prefix of the file names, which contains the key.
+        base: beginning of all file names; it contains the cache key.
         compares_all: compare all bytes of large arrays at every load.
     """
 
@@ -150,7 +150,7 @@ class IndexCache:
 
         Args:
             specs: dtype and shape of each array.
-            check: function of the arrays; returns a problem or None.
+            check: function that gets the arrays, and returns a problem or None.
             identity: function that returns the identity of the data as a dict, to compare with a recorded identity.
 
         Raises:
@@ -215,7 +215,7 @@ class IndexCache:
         except StorageError as error:
             if isinstance(error, FileNotFoundError) or isinstance(error.__cause__, FileNotFoundError):
                 message = f"no file `{path}`"
-                hint = "build it first, without `defer_npy_index_mmap` and `fast_cache_load`"
+                hint = "build the index first, without `defer_npy_index_mmap` and `fast_cache_load`"
                 raise IndexCacheError(message, hint=hint) from error
             if not self.is_local:  # a store that does not respond must not cause hours of building
                 raise

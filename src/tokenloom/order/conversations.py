@@ -38,7 +38,7 @@ class ConversationSource(Protocol):
 
 
 class ConversationOrder(StoredOrder):
-    """The base class of orders of whole conversations; `num_samples` None stands for one epoch."""
+    """The base class of orders of whole conversations; `num_samples=None` stands for one epoch."""
 
     def __init__(self, source: ConversationSource, num_samples: int | None, *, seed: int, store: ArrayStore) -> None:
         self._source = source
@@ -69,11 +69,11 @@ class ConversationOrder(StoredOrder):
             raise ConfigError(f"{self.store.name}: {error.message}", hint=error.hint) from None
 
     def mismatch(self, arrays: Arrays) -> str | None:
-        """Returns why arrays do not match the data, or None if their first and last elements match; O(1)."""
+        """Returns why the arrays do not match the data; None if the first and last conversation match; O(1)."""
         stream, count = arrays["document_index"], self._source.num_sequences
         for sequence in stream[[0, -1]].tolist() if len(stream) else ():
             if not 0 <= sequence < count:
-                return f"it refers to conversation {sequence}, but the data have {count} conversations"
+                return f"the index refers to conversation {sequence}, but the data have {count} conversations"
         return None
 
     def conversations(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -130,7 +130,7 @@ class PackedConversations(ConversationOrder):
     def mismatch(self, arrays: Arrays) -> str | None:
         starts, num_read = arrays["sample_index"], len(arrays["document_index"])
         if not len(starts) or (int(starts[0]), int(starts[-1])) != (0, num_read):
-            return f"its samples do not cover its {num_read} conversations"
+            return f"the samples of the index do not cover the {num_read} conversations of the index"
         return super().mismatch(arrays)
 
     def starts(self) -> NDArray[np.int64]:

@@ -52,13 +52,13 @@ class Rows:
         return int(self.chosen.max(initial=-1))
 
     def array(self) -> NDArray[Any]:
-        """Returns the rows as integers[count]; a new array for a range."""
+        """Returns the rows as integers[count]; if the rows are stored as a range, creates a new array."""
         if isinstance(self.chosen, range):
             return np.arange(self.chosen.start, self.chosen.stop, dtype=self.dtype)
         return self.chosen
 
     def blocks_of(self, values: NDArray[Any]) -> Iterator[NDArray[Any]]:
-        """Yields `values[rows]` in blocks: one view for a range, copies for selected rows."""
+        """Yields `values[rows]` in blocks: one view if the rows are a range, else copies."""
         if isinstance(self.chosen, range):
             yield values[self.chosen.start : self.chosen.stop]
             return

@@ -21,7 +21,7 @@ class EpochPlan:
         tokens_per_epoch: number of tokens of all documents of the split.
         num_epochs: number of epochs, at least 1.
         num_samples: number of windows (or packs) of all epochs; at least the requested number.
-        num_samples_sans_final_epoch: number of samples before the final epoch if that is separate, else `num_samples`.
+        num_samples_sans_final_epoch: samples before the final epoch if it is shuffled separately, else `num_samples`.
         separate_final_epoch: whether the final epoch is shuffled separately.
     """
 

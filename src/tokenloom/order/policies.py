@@ -75,7 +75,7 @@ class OrderPolicy(Protocol):
             store: stores the arrays of the order.
 
         Raises:
-            IndexCacheError: arrays cannot be stored, or the cache must exist and does not.
+            IndexCacheError: arrays cannot be stored, or `store.must_exist` is set and arrays are missing.
         """
 
 
@@ -86,8 +86,8 @@ def register_policy(name: str, factory: PolicyFactory) -> None:
     """Registers a policy as a value of `GPTDatasetConfig.window_policy`.
 
     Args:
-        name: name of the policy. Cache keys contain it, so the policy registered under a name must never change.
-        factory: creates the policy for a `SampleShape`; raises ConfigError for shapes that it does not support.
+        name: name of the policy. Cache keys contain the name, so the policy with this name must never change.
+        factory: creates the policy for a `SampleShape`; raises ConfigError for unsupported shapes.
 
     Raises:
         ConfigError: another policy has the same name.
@@ -292,4 +292,4 @@ class BestFitPacks:
 
 
 _POLICIES: dict[str, PolicyFactory] = {"concat": ConcatWindows, "best_fit": BestFitPacks}
-"""Policies by name; keys of cached indices contain the name."""
+"""{name: function that creates the policy}; cache keys contain the name."""

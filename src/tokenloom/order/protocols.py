@@ -57,11 +57,11 @@ class BlendOrder(Order, Protocol):
     """An order for `BlendedDataset`: each sample is a sample of one of several datasets."""
 
     def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Returns the dataset of each position, integers[count], and the sample number in that dataset, int64[count].
+        """Returns, per position, the index of a dataset, integers[count], and a sample number in it, int64[count].
 
         Args:
             positions: int64[count], each in [0, num_samples), in any order.
         """
 
     def locate_one(self, position: int) -> tuple[int, int]:
-        """Returns the index of the dataset, and the sample number in that dataset, for one position."""
+        """Returns, for one position, the index of a dataset and a sample number in this dataset."""

@@ -44,7 +44,7 @@ def build_mapping(
 
     A sample takes consecutive sentences of a document until it has its target length and `min_sentences` sentences. If
     one sentence of the document would remain, the sample takes it too. Documents of several sentences are skipped if a
-    sentence has more than 512 tokens. One target in round(1 / short_sequence_probability) is random, at least 2.
+    sentence has more than 512 tokens. On average, one target in round(1 / short_sequence_probability) is random.
 
     Example:
         >>> rows = build_mapping(
@@ -55,12 +55,12 @@ def build_mapping(
         [[0, 3, 8], [3, 5, 8]]
 
     Args:
-        document_indices: int64[num_documents + 1]; the sentences of document i are [indices[i], indices[i + 1]).
+        document_indices: int64[num_documents + 1], the first sentence of each document, then the end of the last one.
         sequence_lengths: int32[num_sentences], tokens per sentence, for all sentences of the data.
         num_epochs: maximum number of epochs.
-        max_num_samples: begin no further epoch once there are so many samples; None for no limit.
-        max_sequence_length: target length in tokens; at least 2 if some targets are shorter.
-        short_sequence_probability: probability of a shorter target, in [0, 1].
+        max_num_samples: begin no further epoch once there are this many samples; None for no limit.
+        max_sequence_length: target length in tokens; random targets are in [2, max_sequence_length].
+        short_sequence_probability: probability of a random target, in [0, 1].
         seed: seed in [0, 2**32).
         min_sentences: minimum number of sentences in a sample.
 
@@ -102,7 +102,7 @@ def build_blocks_mapping(
 ) -> NDArray[Any]:
     """Returns shuffled blocks of sentences for retrieval, like the reference's function of the same name.
 
-    Works like `build_mapping`, but leaves room for the title of the document in each block, and has no short targets.
+    Works like `build_mapping`, but leaves room for the title of the document in each block, and has no random targets.
 
     Args:
         document_indices, sequence_lengths, num_epochs, max_num_samples, seed: see `build_mapping`.
@@ -164,7 +164,7 @@ class SentenceSource(Protocol):
 
     @property
     def document_indices(self) -> NDArray[np.int64]:
-        """int64[num_documents + 1]; document i has sentences [indices[i], indices[i + 1])."""
+        """int64[num_documents + 1]; document i has sentences [document_indices[i], document_indices[i + 1])."""
 
     def __len__(self) -> int:
         """Returns the number of sentences."""
@@ -181,7 +181,7 @@ class SentenceOrder(StoredOrder):
         rows: the documents of the split; consecutive.
         num_samples: minimum number of samples, from as many epochs as needed; None for one epoch.
         longest_text: maximum number of text tokens in a sample.
-        short_probability: probability of a sample with a shorter target.
+        short_probability: probability that a sample has a random target, see `build_mapping`.
         seed: seed of the run.
         min_sentences: minimum number of sentences in a sample.
         store: stores the mapping.
@@ -245,7 +245,7 @@ class SentenceOrder(StoredOrder):
     def mismatch(self, arrays: Arrays) -> str | None:
         found = len(arrays["sample_index"])
         if self._requested is not None and found < self._requested:
-            return f"it has {found} samples, but {self._requested} are requested"
+            return f"the index has {found} samples, but {self._requested} are requested"
         return sentence_mismatch(arrays["sample_index"], self._boundaries, max_sequence_length=self._longest_text)
 
     def _no_samples(self) -> str:
@@ -269,7 +269,7 @@ class SentenceOrder(StoredOrder):
         return len(self.mapping())
 
     def sentences(self, positions: NDArray[np.int64]) -> tuple[SpanBatch, NDArray[np.int64]]:
-        """Returns the sentences of samples, and the target length of each sample in tokens, int64[count].
+        """Returns the sentences of samples as spans, and the target length of each sample in tokens, int64[count].
 
         Raises:
             IndexError: the mapping does not match the data.

@@ -34,7 +34,7 @@ def build_document_and_sample_index(
     window_length: int,
     extra: int,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Returns the shuffled documents of all epochs, and the result of `build_sample_index` for them.
+    """Returns the shuffled documents of all epochs, and the result of `build_sample_index` for these.
 
     All epochs are shuffled together, except for a final epoch that the plan separates. The shuffles advance `random`.
     """

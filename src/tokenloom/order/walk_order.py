@@ -29,7 +29,7 @@ _WALKS_PER_THREAD = 128  # searching a walk takes at least 1 us, starting a thre
 
 
 class Occurrences(NamedTuple):
-    """Spans in walks; each field is int64[num_spans]. `slots` has the offset of each span in its sample."""
+    """Spans found in walks; each field is int64[num_spans]. `slots` is the first slot of each span in its sample."""
 
     walks: NDArray[np.int64]
     documents: NDArray[np.int64]
@@ -42,7 +42,7 @@ class Occurrences(NamedTuple):
 class WalkOrder:
     """A `SpanOrder` that is computed, not stored; its sample numbers are `walk << WINDOW_BITS | window`.
 
-    Opens a pair when a sample first needs the pair. Spans of a denied document d have document number -1 - d. `reader`
+    Opens a pair when a sample first needs the pair. Spans of a denied document d have document index -1 - d. `reader`
     is the result of `make_walk_reader` for the documents of the pairs.
     """
 
@@ -105,7 +105,7 @@ def with_pairs(pairs: JoinedPairs, call: Callable[[], Result]) -> Result:
             return call()
         except SectionNeeded as needed:
             number = needed.args[0]
-        pairs.open(number)  # outside of `except`, so that its errors have no kernel error as context
+        pairs.open(number)  # not within `except`, as errors of `open` would have the kernel error as context
 
 
 def root_key(seed: int, name: str) -> Key:

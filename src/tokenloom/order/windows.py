@@ -13,13 +13,13 @@ from tokenloom._native import SpanReader
 from tokenloom.storage.local import spread_evenly
 
 _INT32_MAX = np.iinfo(np.int32).max
-_CHECKED_SAMPLES = 32  # each may cost a page fault on a cold cache
+_CHECKED_SAMPLES = 32  # each check may cost a page fault on a cold cache
 
 
 def num_windows(num_tokens: int, window_length: int, *, extra: int, keep_partial: bool) -> int:
     """Returns the exact number of windows over `num_tokens` tokens; the reference rounds to float32 if `keep_partial`.
 
-    Windows start every `window_length` tokens and read `extra` more (0 or 1). `keep_partial` counts a partial window.
+    Windows start every `window_length` tokens and read `extra` more (0 or 1). `keep_partial` adds a partial window.
     """
     usable = max(num_tokens - extra, 0)
     return -(-usable // window_length) if keep_partial else usable // window_length
