@@ -91,7 +91,7 @@ def test_a_column_is_replaced_or_removed_when_that_is_asked_for(prefix):
     assert opened(prefix, "a").tolist() == [7] * 6
     remove_column(prefix, "a")
     assert [*read_columns(IndexedDataset(prefix))] == ["b"]
-    with pytest.raises(DatasetNotFoundError, match="has no column `a`\nhint: its columns are: b"):
+    with pytest.raises(DatasetNotFoundError, match="has no column `a`\nhint: the columns of the pair are: b"):
         remove_column(prefix, "a")
     remove_column(prefix, "b")
     assert names_beside(prefix) == ["pair.bin", "pair.idx"]

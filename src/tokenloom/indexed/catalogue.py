@@ -1,8 +1,8 @@
 """Catalogues (`PREFIX.catalogue` instead of `PREFIX.bin`) join many pairs into one dataset without copying tokens.
 
-`PREFIX.idx` indexes the sequences of all pairs. Its pointers are byte offsets into one range, in which the tokens of
-each pair start at a multiple of `ALIGNMENT`. So all `.bin` files can be mapped next to each other, and kernels treat
-them as one file. FORMAT.md describes the format.
+`PREFIX.idx` indexes the sequences of all pairs. Sequence pointers are byte offsets into one common range, in which the
+tokens of each pair start at a multiple of `ALIGNMENT`. So all `.bin` files can be mapped next to each other, and
+kernels treat these files as one file. FORMAT.md describes the format.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tokenloom.storage.settings import ObjectStorageSettings
 
 MAGIC = "tokenloom catalogue"
 ALIGNMENT = 65536
-"""In bytes; no Linux machine has larger pages."""
+"""The alignment in bytes; no Linux machine has larger memory pages."""
 
-_MOST_TOKEN_BYTES = 1 << 62  # limit for the sum of all pairs, so that offsets fit 64 bits
+_MOST_TOKEN_BYTES = 1 << 62  # limit for the tokens of all pairs together, so that byte offsets fit 64 bits
 
 
 def catalogue_path(prefix: str) -> str:
@@ -35,9 +35,9 @@ def catalogue_path(prefix: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """The part of a dataset whose tokens are in one `.bin` file: a whole pair, or one pair of a catalogue.
+    """All sequences of a dataset that are in the same `.bin` file: a whole pair, or one pair of a catalogue.
 
-    Its byte pointers are in [start, start + num_bytes). `rows` and `documents` are its sequence and document indices.
+    Byte pointers are in [start, start + num_bytes); `rows` are the sequence indices, `documents` the document indices.
     """
 
     prefix: str
@@ -53,9 +53,9 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CataloguePart:
-    """The record of a pair in a catalogue; `num_bytes` and the fields after it describe its `.bin`, see `RecordedFile`.
+    """The record of a pair in a catalogue. `num_bytes` and all later fields describe the `.bin`, see `RecordedFile`.
 
-    In the catalogue file, prefixes below its folder are relative to that folder; other prefixes are absolute.
+    In the catalogue file, prefixes below the folder of this file are relative to that folder, all others absolute.
     """
 
     prefix: str
@@ -71,7 +71,7 @@ class CataloguePart:
         if not all(0 <= count < _MOST_TOKEN_BYTES for count in counts):
             raise ConfigError(f"bytes, sequences, documents of {name}: must be in [0, 2**62), got {str(counts)[:100]}")
         if not can_be_path(self.prefix):
-            raise ConfigError(f"{name} must be a path")
+            raise ConfigError(f"`prefix`: must be a path, got {name}")
         if not -(2**63) <= (self.modified_ns or 0) < 2**63:
             raise ConfigError(f"`modified_ns` of {name} must be an int64, got {str(self.modified_ns)[:100]}")
 
@@ -80,7 +80,7 @@ class CataloguePart:
         """The record of the `.bin` file of the pair."""
         path, modified_ns = bin_path(self.prefix), self.modified_ns
         if modified_ns is None and not is_remote(path):
-            modified_ns = -1  # unknown: differs from the time of any file
+            modified_ns = -1  # if unknown: a time that no file has
         return RecordedFile(
             path=path, num_bytes=self.num_bytes, modified_ns=modified_ns, sample=self.sample, etag=self.etag
         )
@@ -88,7 +88,7 @@ class CataloguePart:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The list of pairs that form a dataset, in order."""
+    """An ordered list of pairs that together form one dataset."""
 
     parts: tuple[CataloguePart, ...]
     alignment: int = ALIGNMENT
@@ -101,7 +101,7 @@ class Catalogue:
 
     @cached_property
     def extents(self) -> Extents:
-        """The range of byte pointers (`Index.sequence_pointers`) that the `.bin` file of each pair covers."""
+        """For each pair, the range of byte pointers (`Index.sequence_pointers`) that its `.bin` file covers."""
         return Extents.aligned([part.num_bytes for part in self.parts], alignment=ALIGNMENT)
 
     @cached_property
@@ -116,7 +116,7 @@ class Catalogue:
         return sections
 
     def identity(self) -> str:
-        """Returns a hash of the recorded sizes, etags and hashes of sampled bytes, not of paths."""
+        """Returns a hash of `num_bytes`, `sample` and `etag` of all parts; the hash does not depend on paths."""
         lines = (f"{part.num_bytes} {part.sample} {part.etag}\n" for part in self.parts)
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
@@ -130,7 +130,7 @@ class Catalogue:
             raise damaged(catalogue_path(prefix), wanted, f"{found[0]} sequences and {found[1]} documents", hint=hint)
 
     def source(self, prefix: str, *, mmap: bool, settings: ObjectStorageSettings | None = None) -> ExtentSource:
-        """Returns the source of the tokens of all pairs; opens no file yet."""
+        """Returns a byte source that reads the tokens of all pairs as one range; opens no file yet."""
         files, name = [part.file for part in self.parts], catalogue_path(prefix)
         return ExtentSource(files, self.extents, recorded_in=name, mmap=mmap, settings=settings)
 
@@ -144,7 +144,7 @@ class Catalogue:
 
 
 def read_catalogue(prefix: str, *, read: Callable[[str], Bytes] = map_whole) -> Catalogue | None:
-    """Returns the catalogue of a prefix; None if its file does not exist. `read(path)` returns the bytes of a file."""
+    """Returns the catalogue of a prefix; None without a catalogue file. `read(path)` returns the bytes of a file."""
     path, hint = catalogue_path(prefix), "write the catalogue again: the file is truncated, damaged or of another kind"
     try:
         data = read(path).tobytes()

@@ -1,6 +1,6 @@
-"""Columns: NumPy arrays beside a pair. A column has a row per token, sequence, document, or range of documents.
+"""Columns: NumPy arrays beside a pair. A column has one row per token, sequence, document, or range of documents.
 
-A column is the file `PREFIX.NAME.npy`; `PREFIX.columns.json` describes all columns. FORMAT.md describes the bytes.
+A column is the file `PREFIX.NAME.npy`; `PREFIX.columns.json` describes all columns of the pair. See also FORMAT.md.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tokenloom.storage.settings import ObjectStorageSettings
 FORMAT = "tokenloom columns"
 
 Kind = Literal["token", "sequence", "document", "runs"]
-"""What each row of a column belongs to. A row of kind "runs" is int64 (first document, file, first record)."""
+"""The unit with one row in a column. A row of "runs" is int64 (first document, file, first record), see `Origins`."""
 
 _NAME = re.compile("[A-Za-z][A-Za-z0-9_-]{0,63}")
 _BLOCK_BYTES = 16 << 20
@@ -50,13 +50,13 @@ class ColumnFacts:
     """The description of a column in `PREFIX.columns.json`.
 
     Attributes:
-        kind: what a row belongs to, see `Kind`.
+        kind: the unit with one row, see `Kind`.
         dtype: name of a boolean, integer or float NumPy dtype.
-        shape: (rows,) or (rows, values per row).
+        shape: (number of rows,) or (number of rows, values per row).
         num_bytes, crc32: size and CRC-32 of the `.npy` file; both 0 before the file is written.
-        of: in a column per token, whether rows belong to tokens as inputs ("token") or as targets ("label").
+        of: in a column per token, "token" if rows are for tokens as inputs, "label" if rows are for tokens as targets.
         padding: value for the slots of a sample that contain no token.
-        made_by: name of the writer; None if unknown.
+        made_by: name of the program that wrote the column; None if unknown.
         about: further metadata as JSON values, such as the tokenizer for roles or the input files for origins.
     """
 
@@ -81,12 +81,12 @@ class ColumnFacts:
         for size in self.shape:
             check_count("a dimension of the column", size)
         if len(self.shape) not in (1, 2) or (self.kind == "runs" and (self.dtype, self.shape[1:]) != ("int64", (3,))):
-            rule = "must have one or two dimensions, and be int64[…, 3] for runs"
+            rule = "must have one or two dimensions, and be int64[…, 3] for the kind 'runs'"
             raise ConfigError(f"`shape`: {rule}, got {self.dtype}{[*self.shape]}")
 
     @property
     def form(self) -> tuple[object, ...]:
-        """The values that must be equal in columns of several pairs to join these columns."""
+        """The values that must be equal in all columns that are joined into one column."""
         about = {} if self.kind == "runs" else dict(self.about)
         return (self.kind, self.dtype, self.shape[1:], self.of, self.padding, about)
 
@@ -118,7 +118,7 @@ def checked_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def check_padding(padding: float, dtype: np.dtype[Any], *, name: str = "`padding`:") -> None:
-    """Raises a `ConfigError` if the dtype of a column cannot represent its padding."""
+    """Raises a `ConfigError` if the dtype of a column cannot represent the value `padding`."""
     with np.errstate(all="ignore"):
         is_held = np.array(padding, dtype=np.float64).astype(dtype) == padding or dtype.kind == "f"
     if not math.isfinite(padding) or not is_held:
@@ -143,7 +143,7 @@ class Column:
     Attributes:
         path: path of the `.npy` file.
         facts: description of the column.
-        data: dtype[rows] or dtype[rows, k], the values; a read-only view of the mapped file.
+        data: dtype[num_rows] or dtype[num_rows, values per row], the rows; a read-only view of the mapped file.
     """
 
     path: str
@@ -157,7 +157,7 @@ class Column:
         self._watch.check()
 
     def verify(self) -> None:
-        """Reads the whole file; `DatasetFormatError` if its checksum differs."""
+        """Reads the whole file; `DatasetFormatError` if its CRC-32 is not `facts.crc32`."""
         found = crc32(self._bytes)
         self.check()
         if found != self.facts.crc32:
@@ -169,7 +169,7 @@ class Column:
 
 
 def has_column(pair: IndexedDataset, name: str) -> bool:
-    """Returns whether the file of a column exists; does not open it."""
+    """Returns whether the file of a column exists; does not open the file."""
     return exists(column_path(pair.path_prefix, name), settings=pair.object_storage)
 
 
@@ -183,7 +183,7 @@ def read_columns(pair: IndexedDataset) -> Mapping[str, ColumnFacts]:
 
 
 def recorded_columns(prefix: str, *, object_storage: ObjectStorageSettings | None = None) -> Mapping[str, ColumnFacts]:
-    """Returns the columns in `PREFIX.columns.json` without checking the pair; {} if this file is missing or damaged."""
+    """Returns {column name: description} in `PREFIX.columns.json`, unchecked; {} if the file is missing or damaged."""
     with suppress(DatasetFormatError):
         return _parsed_record(prefix, object_storage).columns
     return {}
@@ -205,10 +205,10 @@ def _parsed_record(prefix: str, settings: ObjectStorageSettings | None) -> _Reco
 
 
 def open_column(pair: IndexedDataset, name: str) -> Column | None:
-    """Maps a column of a pair (in object storage: a local copy of it); None if the pair has no such column.
+    """Maps a column of a pair (in object storage: a local copy of the column); None if the pair has no such column.
 
     Raises:
-        DatasetNotFoundError: the column file or its description is missing.
+        DatasetNotFoundError: of the column file and its description, only one exists.
         DatasetFormatError: the file differs from its description, or belongs to another pair.
     """
     record, path = _read_record(pair), column_path(pair.path_prefix, checked_name(name))
@@ -252,7 +252,7 @@ def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
 
 
 def _check_rows(facts: ColumnFacts, header: Header, num_tokens: int, *, path: str) -> None:
-    """Raises a `DatasetFormatError` if a column has the wrong number of rows; the kind "runs" has no fixed number."""
+    """Raises a `DatasetFormatError` if a column has the wrong number of rows; any number is right for "runs"."""
     rows = {"token": num_tokens, "sequence": header.num_sequences, "document": header.num_boundaries - 1}
     if facts.kind != "runs" and facts.shape[0] != rows[facts.kind]:
         wanted = f"{rows[facts.kind]} rows, one per {facts.kind}"
@@ -273,7 +273,7 @@ WrittenColumn = tuple[PendingFile, ColumnFacts]
 class ColumnWriter:
     """Writes a column, block by block, to a file with a hidden name. Not thread-safe.
 
-    `facts.shape` may set the number of values per row; otherwise the first block sets it. Integers must fit the dtype.
+    `facts.shape` may set the number of values per row; otherwise the first block does. Integers must fit the dtype.
     """
 
     def __init__(self, prefix: str, name: str, facts: ColumnFacts, *, durable: bool = True) -> None:
@@ -286,7 +286,7 @@ class ColumnWriter:
         self._file.write(npy_header(self._dtype, facts.shape))
 
     def append(self, rows: NDArray[Any]) -> None:
-        """Appends rows: any[count], or any[count, k] with an equal k in each call."""
+        """Appends rows of any dtype: shape [count], or [count, k] with the same k in each call."""
         rows = np.asarray(rows)
         if self._width is None:
             self._width = rows.shape[1:]
@@ -312,7 +312,7 @@ class ColumnWriter:
 
 
 def _row_bytes(name: str, rows: NDArray[Any], dtype: np.dtype[Any], width: tuple[int, ...]) -> memoryview:
-    """Returns the bytes of rows; `ConfigError` if their width or a value does not fit the column."""
+    """Returns rows as bytes of `dtype`; `ConfigError` if the shape of a row is not `width`, or a value does not fit."""
     if rows.ndim not in (1, 2) or rows.shape[1:] != width:
         raise ConfigError(f"column `{name}`: expected rows of shape {[*width]}, found {[*rows.shape[1:]]}")
     values = np.ascontiguousarray(rows, dtype=dtype)
@@ -323,10 +323,10 @@ def _row_bytes(name: str, rows: NDArray[Any], dtype: np.dtype[Any], width: tuple
 
 
 class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
-    """A column with one row per token; any number of processes write the rows, in any order.
+    """A column with one row per token; any number of processes can write the rows, in any order.
 
-    The folder `PREFIX.NAME.npy.HASH.part` holds the rows until `finish`, so a later process can continue. One process
-    calls `finish`, after all others have closed their object. The last write to a row wins. Not thread-safe.
+    The folder `PREFIX.NAME.npy.HASH.part` holds the rows until `finish`, so a later process can add missing rows. One
+    process calls `finish`, after all others have called `close`. The last write to a row wins. Not thread-safe.
 
     Example:
         >>> import tempfile
@@ -346,7 +346,7 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
         path_prefix: path of a local pair without `.bin` or `.idx`.
         name, dtype: see `add_column`.
         width: number of values per row; None for a column of one dimension.
-        resumes: whether to keep rows that were written before; False removes them.
+        resumes: whether to keep the rows that were written earlier; False removes these rows.
     """
 
     def __init__(
@@ -362,7 +362,7 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
         self._name, self._dtype = checked_name(name), checked_dtype(dtype)
         self._width = () if width is None else (width,)
         if pair.is_remote:
-            hint = "write the column for a local copy of the pair, then pass its array to `add_column`"
+            hint = "write the column for a local copy of the pair, then pass the array of this column to `add_column`"
             raise ConfigError(f"`{pair.path_prefix}`: must be a pair in a local folder", hint=hint)
         start = index_start_crc32(pair.index.header, pair.index.sequence_lengths)
         self._folder = f"{column_path(pair.path_prefix, name)}.{start:08x}.part"
@@ -394,11 +394,11 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
         self._files.close()
 
     def discard(self) -> None:
-        """Removes the rows that all processes have written so far."""
+        """Removes all rows written so far, by any process."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def write(self, sequence: int, rows: NDArray[Any], *, offset: int = 0) -> None:
-        """Writes one row per token of a sequence, from token `offset` on; `rows` is any[count] or any[count, width].
+        """Writes `rows`, [count] or [count, width] of any dtype, one per token of a sequence from token `offset` on.
 
         Raises:
             ConfigError: the tokens are out of range, the rows have another shape, or a value does not fit the dtype.
@@ -419,7 +419,7 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
         return np.memmap(path, dtype, "r", shape=(count, *shape)) if count else np.empty((0, *shape), dtype)
 
     def num_missing(self) -> int:
-        """Returns the number of tokens without a row so far; reads one byte per token."""
+        """Returns the number of tokens that have no row yet; reads one byte per token."""
         return self._pair.num_tokens - int(np.count_nonzero(self._map("rows-there", np.uint8, ())))
 
     def finish(self, **facts: Any) -> ColumnFacts:
@@ -440,7 +440,7 @@ class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
 
 
 def blocks_of(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Yields an empty block with the shape of the rows, then blocks of up to 16 MiB; a larger row is its own block."""
+    """Splits `values` into blocks of rows: first an empty block, then blocks of up to 16 MiB or of one larger row."""
     rows = max(1, _BLOCK_BYTES // max(1, values[:1].nbytes))
     yield values[:0]
     for begin in range(0, len(values), rows):
@@ -456,7 +456,7 @@ def token_place(pair: IndexedDataset, number: int) -> str:
 
 
 def written_column(writer: ColumnWriter, blocks: Iterable[NDArray[Any]]) -> WrittenColumn:
-    """Writes all blocks and returns the complete column; removes its file on failure."""
+    """Writes all blocks and returns the complete column; removes the file on failure."""
     try:
         for block in blocks:
             writer.append(block)
@@ -467,7 +467,7 @@ def written_column(writer: ColumnWriter, blocks: Iterable[NDArray[Any]]) -> Writ
 
 
 def describe_columns(prefix: str, columns: Mapping[str, ColumnFacts], index: ByteSource, tokens: ByteSource) -> bytes:
-    """Returns the bytes of `PREFIX.columns.json` for complete files; raises if a column has a wrong number of rows."""
+    """Returns the bytes of `PREFIX.columns.json` for a complete pair; raises if a column has a wrong number of rows."""
     header, lengths = start_of(index)
     num_tokens = extents_of(tokens).num_held_bytes // header.dtype.itemsize
     for name, facts in columns.items():
@@ -506,7 +506,7 @@ def add_column(
     Args:
         path_prefix: path or address of the pair without `.bin` or `.idx`.
         name: a letter, then letters, digits, `_` or `-`.
-        blocks: the rows: one array or an iterable of arrays, each any[count] or any[count, k].
+        blocks: the rows, of any dtype: one array, or an iterable of arrays; each has shape [count] or [count, k].
         dtype, kind, of, padding, made_by: see `ColumnFacts`; `kind` cannot be "runs".
         overwrite: whether to replace an existing column of this name.
         object_storage: cache and limits for data in object storage.
@@ -541,7 +541,7 @@ def remove_column(
     with OutputLock(idx_path(pair.path_prefix)):
         columns = dict(read_columns(pair))
         if columns.pop(name, None) is None:
-            hint = f"its columns are: {', '.join(sorted(columns)) or 'none'}"
+            hint = f"the columns of the pair are: {', '.join(sorted(columns)) or 'none'}"
             raise DatasetNotFoundError(f"`{pair.path_prefix}` has no column `{name}`", hint=hint)
         if columns:
             publish_columns(pair, columns, [])
@@ -551,7 +551,7 @@ def remove_column(
 
 
 def publish_columns(pair: IndexedDataset, columns: Mapping[str, ColumnFacts], files: Sequence[PendingFile]) -> None:
-    """Publishes column files of an existing pair together with a new description of all its columns."""
+    """Publishes column files beside an existing pair, and a new description of all columns of the pair."""
     path = columns_path(pair.path_prefix)
     with ExitStack() as stack:
         for file in files:

@@ -47,21 +47,21 @@ Tokens = NDArray[Any]
 Int64s = NDArray[np.int64]
 
 _SETTLED_NS = 2_000_000_000
-"""Time stamps are coarse: a file younger than this may change again without a new modification time."""
+"""File time stamps are coarse: a file of less than this age may change without a new modification time."""
 
 _PINNED: ContextVar[dict[str, dict[str, FileVersion]]] = ContextVar("_PINNED", default={})  # noqa: B039 - never changed
 
 _LARGE_GATHER_BYTES = 1 << 30
-"""Gathers of more bytes than this are compared with the file size before memory is allocated."""
+"""For a `gather` of more bytes, all spans are compared with the file size before memory is allocated."""
 
-_PARTS_AT_ONCE = 256  # number of spans copied per call of NumPy; bounds the memory for their parts
+_PARTS_AT_ONCE = 256  # maximum number of spans joined by one call of NumPy; limits the memory for separate spans
 
-_MOST_BLOCKS = 4  # a block is fetched whole unless a long sequence makes it larger than this many block sizes
+_MOST_BLOCKS = 4  # blocks that a long sequence makes larger than this many block sizes are not fetched whole
 
 
 @contextmanager
 def pin_inputs(prefixes: Sequence[str]) -> Iterator[None]:
-    """In the `with` block, opening one of these datasets again raises a `ChangedFileError` if a file of it changed."""
+    """In the `with` block, opening a dataset of `prefixes` again raises a `ChangedFileError` if its files changed."""
     outer = _PINNED.get()
     token = _PINNED.set({**outer, **{prefix: outer.get(prefix, {}) for prefix in map(prefix_of, prefixes)}})
     try:
@@ -71,7 +71,7 @@ def pin_inputs(prefixes: Sequence[str]) -> Iterator[None]:
 
 
 class DatasetFiles:
-    """Opens the files of a dataset; raises if one has changed since. If there is no `.bin`, `open` sets `catalogue`."""
+    """Opens the files of one version of a dataset, or raises. If there is no `.bin` file, `open` sets `catalogue`."""
 
     def __init__(self, prefix: str, *, mmap: bool, settings: ObjectStorageSettings | None) -> None:
         self.catalogue: Catalogue | None = None
@@ -82,13 +82,13 @@ class DatasetFiles:
         self._versions: dict[str, FileVersion] = _PINNED.get().get(prefix, {})
 
     def open(self) -> tuple[ByteSource, MappedFile]:
-        """Returns the opened token source and the mapped index; pass both to `check`, which compares their versions."""
+        """Returns a byte source of the tokens and the mapped index; pass both to `check`, which compares versions."""
         if is_remote(self._prefix) and self.catalogue is None:  # both files in one round trip
             for answer in [run_in_thread(partial(self._object, path(self._prefix))) for path in (idx_path, bin_path)]:
                 with suppress(MissingObjectError):
                     answer.result()  # a signal to the main thread ends the wait, not the request
         before = dict(self._versions)
-        try:  # files are checked only after a failure, as a check before would double the calls to shared filesystems
+        try:  # existence is checked only after a failure: checking first would double calls to shared filesystems
             tokens, index = self._open_tokens(), MappedFile(self.index_file(), at_once=True)
             path = catalogue_path(self._prefix)  # other checks compare only `.bin` and `.idx`
             if self.catalogue is not None and not is_remote(path) and path in self._versions:
@@ -112,7 +112,7 @@ class DatasetFiles:
         return tokens, index
 
     def check(self, *sources: ByteSource) -> None:
-        """Raises a `ChangedFileError` if a local file changed since this object first opened it."""
+        """Raises a `ChangedFileError` if the file of a local source changed after its first opening."""
         for source in sources:
             if isinstance(source, (MappedFile, PositionalFile)) and not is_remote(self._prefix):
                 self._check(source.path, source.version)
@@ -156,10 +156,10 @@ class DatasetFiles:
 
 
 class LazyAttribute:
-    """A descriptor that calls `method` of the object on first access; this call sets the attribute and some others.
+    """A descriptor that, on first access, calls the method named `method`, which sets this and other attributes.
 
     Access raises an `AttributeError` until the attribute named `when` is set. Two threads may call the method at once.
-    Faster than `__getattr__`, which would make every attribute access some 30 ns slower.
+    A descriptor is faster than `__getattr__`, which would make every attribute access some 30 ns slower.
     """
 
     def __init__(self, method: str, *, when: str) -> None:
@@ -191,7 +191,7 @@ class DatasetStatistics:
         num_empty: number of sequences without tokens.
         percentiles: (percent, length in tokens) for each of `PERCENTILES`, with NumPy's "lower" interpolation.
         histogram: (start, stop, count) of bins [0, 1), [1, 2), [2, 4), …: `count` lengths are in [start, stop).
-        modes: (mode, number of sequences, number of tokens) for each mode: 0 text, 1 images. Empty unless multimodal.
+        modes: (mode, number of sequences, number of tokens) for each mode (0 text, 1 images); empty unless multimodal.
     """
 
     num_sequences: int
@@ -229,7 +229,7 @@ class IndexedDataset(HasFacts):
     fork-safe. Picklable: another process opens the same version of the files, or raises.
 
     For data in object storage, pass an address (`s3://bucket/prefix`, also `gs://`, `az://`, `http(s)://` and
-    `msc://profile/prefix`). The index is mapped from a local copy; tokens are fetched by range.
+    `msc://profile/prefix`). The index is mapped from a local copy; tokens are fetched by byte range.
 
     Example:
         >>> import tempfile
@@ -245,9 +245,9 @@ class IndexedDataset(HasFacts):
 
     Args:
         path_prefix: path or address of the pair without `.bin` or `.idx`.
-        multimodal: whether to return modes; the index must contain them.
+        multimodal: whether to return modes; if so, the index must contain modes.
         mmap: whether to map the tokens into memory; otherwise `pread` reads them.
-        fast_cache_load: whether to open the files only when more than the counts in `sequences_per_dataset` is needed.
+        fast_cache_load: whether to postpone opening until more than the counts in `sequences_per_dataset` is needed.
         sequences_per_dataset: expected (sequence count, document boundary count), compared with the header.
         dtype_code: expected dtype code of the tokens.
         object_storage: cache and limits for data in object storage.
@@ -264,7 +264,7 @@ class IndexedDataset(HasFacts):
     """Names of the attributes that exist only while the files are open; they are not pickled."""
 
     byte_source: ByteSource = LazyAttribute("_open", when="_counts")  # type: ignore[assignment]
-    """The source of the bytes of the tokens."""
+    """The byte source that reads the tokens."""
     index: Index = LazyAttribute("_open", when="_counts")  # type: ignore[assignment]
     _index_file: MappedFile = LazyAttribute("_open", when="_counts")  # type: ignore[assignment]
 
@@ -316,7 +316,7 @@ class IndexedDataset(HasFacts):
         counts = header.num_sequences, header.num_boundaries
         if self.sequences_per_dataset is not None and tuple(self.sequences_per_dataset) != counts:
             message = f"`{path}`: expected {tuple(self.sequences_per_dataset)} sequences and boundaries, found {counts}"
-            raise DatasetFormatError(message, hint="record `sequences_per_dataset` again: the data changed since")
+            raise DatasetFormatError(message, hint="record `sequences_per_dataset` again: the pair has changed")
         if self.dtype_code is not None and self.dtype_code != header.dtype_code:
             message = f"`{path}`: expected dtype code {self.dtype_code}, found {header.dtype_code} ({header.dtype})"
             raise DatasetFormatError(message, hint="tokenize the data again, or pass a pair with the expected dtype")
@@ -417,7 +417,7 @@ class IndexedDataset(HasFacts):
         return self._files.map_beside(path)
 
     def version_of_section(self, number: int) -> FileVersion | None:
-        """Returns the version of the `.bin` file of the section with index `number`; None for an object."""
+        """Returns the version of the `.bin` file of the section with index `number`; None in object storage."""
         if isinstance(self.byte_source, ExtentSource):
             return self.byte_source.version(number)
         return self.byte_source.version if isinstance(self.byte_source, (MappedFile, PositionalFile)) else None
@@ -429,7 +429,7 @@ class IndexedDataset(HasFacts):
         self._index_watch.check()
 
     def check_tokens(self, offset: int = 0, num_bytes: int | None = None) -> None:
-        """Raises a `ChangedFileError` if the index or, in a byte range (default: all), the mapped tokens changed."""
+        """Raises a `ChangedFileError` if the index changed, or the mapped tokens in a byte range (default: all)."""
         if self._token_watch is None:
             self._token_watch = Watch([self._index_file.mapped], self.byte_source.mapped)
         self._token_watch.check_tokens(offset, self.byte_source.num_bytes if num_bytes is None else num_bytes)
@@ -465,7 +465,7 @@ class IndexedDataset(HasFacts):
 
     @property
     def num_documents(self) -> int:
-        """The number of documents; each owns zero or more sequences."""
+        """The number of documents; each document owns zero or more sequences."""
         return self._counts[1] - 1
 
     @property
@@ -478,10 +478,10 @@ class IndexedDataset(HasFacts):
         return f"IndexedDataset({self.path_prefix!r}, {counts}, dtype={self.dtype.name})"
 
     def will_need(self, sequences: Int64s, starts: Int64s, lengths: Int64s, *, block_bytes: int | None = None) -> None:
-        """Starts fetching spans in the order in which `gather` or `get` will read them; does nothing for local data.
+        """Starts fetching spans that `gather` or `get` will read; does nothing for local data.
 
         Args:
-            sequences, starts, lengths: the spans, see `gather`.
+            sequences, starts, lengths: the spans, see `gather`, in the order of the reads.
             block_bytes: size of the blocks to fetch whole, see `block_starts`; set it if this node will soon read
                 nearly all of each block. None fetches only the spans.
         """
@@ -503,7 +503,7 @@ class IndexedDataset(HasFacts):
         source.will_need(offsets[vast], num_bytes[vast])
 
     def block_numbers(self, sequences: NDArray[Any], block_bytes: int) -> Int64s:
-        """Returns the block index, int64[count], of each sequence, for blocks of about `block_bytes`."""
+        """Returns the block index, int64[count], of each sequence, for blocks of about `block_bytes` bytes."""
         starts = self.index.sequence_pointers[sequences]
         numbers: Int64s = np.searchsorted(self.block_starts(block_bytes), starts, side="right") - 1
         return numbers
@@ -556,7 +556,7 @@ class IndexedDataset(HasFacts):
     def gather(self, sequences: Int64s, starts: Int64s, lengths: Int64s) -> Tokens:
         """Returns the tokens of many spans, concatenated: dtype[sum(lengths)]. Each span must lie within its sequence.
 
-        Reads memory-mapped tokens by one call of compiled code, tokens in object storage concurrently, others by span.
+        One call of compiled code reads mapped tokens. Spans of objects are read concurrently, other spans in turn.
 
         Args:
             sequences: int64[num_spans], the sequence index of each span.
@@ -607,7 +607,7 @@ class IndexedDataset(HasFacts):
             raise self._outside(int(sequences[first]), int(starts[first]), int(starts[first] + lengths[first]))
 
     def _check_bytes(self, sequences: Int64s, starts: Int64s, lengths: Int64s) -> None:
-        """Raises an error unless all spans lie within the file: a damaged index could make us allocate terabytes."""
+        """Raises an error if a span lies outside the file: a damaged index could make us allocate terabytes."""
         offsets, num_bytes = self._bytes_of(sequences, starts, lengths)
         outside_of_file = (offsets < 0) | (offsets > self.byte_source.num_bytes - num_bytes)
         if outside_of_file.any():
@@ -718,7 +718,7 @@ class IndexedDataset(HasFacts):
         )
 
     def facts(self) -> dict[str, Any]:
-        """Returns values for display, see `HasFacts`: path and counts and, if the files are open, dtype and size."""
+        """Returns path, counts and, if the files are open, dtype and size; for display, see `HasFacts`."""
         found = {"path": self.path_prefix, "documents": self.num_documents, "sequences": len(self)}
         if not self.is_open:
             return found
@@ -742,11 +742,11 @@ _GET = IndexedDataset.get
 
 
 def dataset_identity(dataset: IndexedDataset) -> dict[str, Any]:
-    """Returns JSON-serialisable values that identify the data of a pair; a copy elsewhere has the same values.
+    """Returns JSON-serialisable values that identify the data of a pair; a copy of the pair has the same values.
 
     The values are dtype, counts in the header, both file sizes, and a hash of evenly spread blocks of each file; a
-    change between the blocks goes unnoticed. Instead of the hash of the `.bin` file, an object has its etag (each block
-    would take a round trip), and a catalogue has a hash of its records. Cached for local files until they change.
+    change between the blocks goes unnoticed. For an object, the etag replaces the hash of the `.bin` (each block would
+    take a round trip); for a catalogue, a hash of its records does. Cached for local files until a file changes.
     """
     if not _is_settled(dataset) or dataset.identity_found is None:
         dataset.identity_found = _identity(dataset)
@@ -798,7 +798,7 @@ _HOOKS = ("get", "__getitem__", "gather")
 
 
 def span_reader(source: Any, *, whole: bool = False) -> ReadSpans:
-    """Returns a function that reads spans: with `gather`, or with one `get` each if the class overrides only `get`.
+    """Returns a function that reads spans with `gather` or, if the class overrides only `get`, each span with `get`.
 
     Set `whole` if all spans start at token 0; then the function also uses an overridden `__getitem__`.
     """
@@ -832,7 +832,7 @@ def _read_each(source: Any, sequences: Int64s, starts: Int64s, lengths: Int64s, 
 
 
 def mapped_bytes(reader: Any) -> NDArray[np.uint8] | None:
-    """Returns the mapped bytes of a reader; None if it maps no bytes or a user's class overrides `read`."""
+    """Returns the mapped bytes of a reader; None if the reader maps no bytes, or a user's class overrides `read`."""
     mapped: NDArray[np.uint8] | None = reader.mapped if _maps_its_bytes(reader) else None
     return mapped
 
@@ -845,5 +845,5 @@ def check_source(source: Any) -> None:
     """Raises a `ConfigError` if a dataset overrides `__getitem__`, but neither `get` nor `gather`."""
     own = Overrides.of(source, _HOOKS)
     if own.found and hasattr(source, "get"):
-        remedy = "override `get(idx, offset, length)`: samples read their tokens with it"
+        remedy = "override `get(idx, offset, length)`: samples read their tokens with `get`"
         own.refuse_uncalled({"__getitem__": Uncalled(remedy, unless=("get", "gather"))})

@@ -20,12 +20,12 @@ from tokenloom.storage.settings import ObjectStorageSettings
 Int64s = NDArray[np.int64]
 
 Lengths = Callable[[int, IndexedDataset], NDArray[np.int32]]
-"""`lengths(number, pair)` returns the length of each sequence of the pair with index `number`: int32[num_sequences]."""
+"""`lengths(number, pair)` returns the length, int32[num_sequences], of each sequence of the pair at index `number`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairToJoin:
-    """A pair to open later; `check` must raise if the opened pair is not the expected one."""
+    """A pair to open later; `check(pair)` must raise if the opened pair is not the expected pair."""
 
     prefix: str
     num_sequences: int
@@ -46,7 +46,7 @@ class JoinedPairs:
     ) -> None:
         self.pairs: list[PairToJoin] = list(pairs)
         self.beside: Sequence[str] = beside
-        """Prefixes of all pairs of the run. If a pair lacks a column, one of these provides the column's dtype."""
+        """Prefixes of all pairs of the run. If a pair lacks a column, another pair provides the dtype of the column."""
         self.dtype = dtype
         self.mmap = mmap
         self._object_storage = object_storage
@@ -72,7 +72,7 @@ class JoinedPairs:
         return [bin_path(pair.prefix) for pair in self.pairs if is_remote(pair.prefix)]
 
     def connect(self, documents: SourceDocuments, lengths: Lengths | None = None) -> None:
-        """For each pair, once open, passes the result of `lengths` (default: lengths in tokens) to `documents`."""
+        """Passes the lengths of each pair (from `lengths`; default: in tokens) to `documents` as soon as it is open."""
 
         def receive(number: int, pair: IndexedDataset) -> None:
             told = pair.sequence_lengths if lengths is None else lengths(number, pair)
@@ -86,14 +86,14 @@ class JoinedPairs:
         self.on_open(receive)
 
     def on_open(self, receive: Callable[[int, IndexedDataset], None]) -> None:
-        """Calls `receive(index of the pair, pair)` now for all open pairs, and for each other pair when it opens."""
+        """Calls `receive(index of the pair, pair)` now for each open pair, and later for each pair that is opened."""
         with READING_LOCK:
             self._receivers.append(receive)
             for number, pair in self._opened.items():
                 receive(number, pair)
 
     def open(self, number: int) -> IndexedDataset:
-        """Returns the pair with index `number`, and opens it on the first call."""
+        """Returns the pair with index `number`; the first call opens the pair."""
         if (pair := self._opened.get(number)) is not None:
             return pair
         meant = self.pairs[number]
@@ -157,12 +157,12 @@ class JoinedPairs:
         return int(self._firsts[number])
 
     def numbers(self, sequences: Int64s) -> Int64s:
-        """Returns the index, int64[count], of the pair that contains each sequence."""
+        """Returns the pair index, int64[count], of each sequence."""
         found: Int64s = np.searchsorted(self._firsts, sequences, side="right") - 1
         return found
 
     def _by_pair(self, sequences: Int64s) -> Iterator[tuple[int, Int64s]]:
-        """Yields (index of a pair, int64[count] indices into `sequences` of the sequences of this pair)."""
+        """Yields, for each pair, (index of the pair, places of its sequences in `sequences`: int64[count])."""
         if not len(sequences):
             return
         numbers = self.numbers(sequences)

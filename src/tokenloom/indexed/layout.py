@@ -1,4 +1,4 @@
-"""The byte layout of the `.bin`/`.idx` pair, see FORMAT.md; no other module knows offsets, dtype codes and widths."""
+"""The byte layout of the `.bin`/`.idx` pair (FORMAT.md); no other module knows byte offsets, dtype codes or widths."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _HEADER = struct.Struct("<9sQBQQ")
 HEADER_BYTES = _HEADER.size  # 34
 
 UINT16_VOCABULARY_LIMIT = 65500
-"""Tokens of smaller vocabularies are stored as uint16, all others as int32, as in the reference."""
+"""Tokens of smaller vocabularies are stored as uint16, all other tokens as int32, as in the reference."""
 
 RECORD_VERSION = 1
 """Version of the JSON files beside a pair: manifest, columns and catalogue."""
@@ -68,7 +68,7 @@ def parse_record(kind: type[T], data: bytes, *, path: str, what: str, hint: str)
 
 
 def record_bytes(members: Mapping[str, Any], *, path: str, indent: int) -> bytes:
-    """Returns the bytes of a JSON file beside a pair; `ConfigError` if they exceed the size that readers accept."""
+    """Returns the bytes of a JSON file beside a pair; `ConfigError` if readers would not accept so many bytes."""
     data = json.dumps(members, indent=indent, allow_nan=False).encode() + b"\n"
     if len(data) > MOST_RECORD_BYTES:
         message = f"`{path}`: must have at most {MOST_RECORD_BYTES} bytes, got {len(data)}"
@@ -112,7 +112,7 @@ class DType(Enum):
 
     @staticmethod
     def optimal_dtype(cardinality: int | None) -> type[Any]:
-        """Returns the token dtype for a vocabulary size: uint16 below 65,500; else, or if the size is None, int32."""
+        """Returns the token dtype for a vocabulary size: uint16 below 65,500, int32 from 65,500 on and for None."""
         return np.uint16 if cardinality is not None and cardinality < UINT16_VOCABULARY_LIMIT else np.int32
 
 
@@ -175,7 +175,7 @@ def parse_header(data: bytes | Bytes, *, path: str) -> Header:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Index:
-    """An `.idx` file: its header, and its arrays as read-only views of its bytes.
+    """An `.idx` file: its header, and its arrays as read-only views of the bytes of the file.
 
     Attributes:
         sequence_lengths: int32[num_sequences], tokens per sequence.
@@ -204,10 +204,10 @@ def _dtype_of(code: int) -> np.dtype[Any]:
 def parse_index(
     data: Bytes, header: Header, *, path: str, bin_bytes: int | None, multimodal: bool, tokens_path: str | None = None
 ) -> Index:
-    """Parses an `.idx` file, and checks in O(1) that it is complete and belongs to its `.bin` file.
+    """Parses an `.idx` file; checks in O(1) that the file is complete and belongs to the `.bin` file.
 
-    `bin_bytes` is the size of the `.bin` file, None if unknown; `path` and `tokens_path` are for messages. Modes are
-    required if `multimodal`, and otherwise ignored, as in the reference.
+    `bin_bytes` is the size of the `.bin` file, None if unknown; `path` and `tokens_path` are for messages. If
+    `multimodal`, the file must contain modes; otherwise modes are ignored, as in the reference.
     """
     without_modes, with_modes = header.idx_bytes(multimodal=False), header.idx_bytes(multimodal=True)
     expected = with_modes if multimodal else without_modes
@@ -241,14 +241,14 @@ def parse_index(
         source = f"the end of sequence {header.num_sequences - 1} in `{path}`"
     if bin_bytes is not None and promised != bin_bytes:
         tokens = tokens_path or bin_path(path.removesuffix(".idx"))
-        kind = "truncated or still being written" if bin_bytes < promised else "not the one of this index"
+        kind = "truncated or still being written" if bin_bytes < promised else "longer than its index says"
         hint = f"the .{tokens.rpartition('.')[2]} file is {kind}; write the pair again"
         raise damaged(tokens, f"{promised} bytes ({source})", bin_bytes, hint=hint)
     return index
 
 
 def prefix_of(path: str | os.PathLike[str]) -> str:
-    """Returns the prefix of a dataset: the path without `.bin`, `.idx` or `.catalogue`, if it ends in one."""
+    """Returns the prefix of a dataset: the path without `.bin`, `.idx` or `.catalogue` at its end."""
     text = checked_path("path_prefix", path, example="the path of a pair without `.bin` or `.idx`")
     if not can_be_path(text):
         raise ConfigError(f"`path_prefix`: must be a path, got {text!r}")
@@ -263,7 +263,7 @@ IMAGE_MODE = 1
 
 _ITEM_BYTES = 4
 MAX_IMAGE_BYTES = (np.iinfo(np.int32).max - 1) * _ITEM_BYTES
-"""The length of a sequence is an int32, and the first element of an image is the number of padding bytes."""
+"""Size limit of an image file: sequence lengths are int32, and one element is the number of padding bytes."""
 
 
 def check_image_size(num_bytes: int) -> None:

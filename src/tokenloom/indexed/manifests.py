@@ -1,11 +1,11 @@
-"""Manifests: JSON files that record how a pair was made and the checksums of its files.
+"""Manifests: JSON files that record how a pair was made, and the checksums of the files of the pair.
 
 `PREFIX.manifest.json` contains tokenizer, options, counts of documents, checksums and input files; see FORMAT.md.
-Readers of the pair compare their tokenizer with the manifest; `tokenloom verify` compares the pair with it. Members
-that a run needs at its start come first, so one read of 4 KiB suffices. If they are elsewhere, the whole file is read.
+Readers compare their tokenizer with the manifest; `tokenloom verify` compares the pair with the manifest. Members that
+a run needs at its start come first, so one read of 4 KiB suffices. Files of another layout are read completely.
 
-CRC-32 (as in zlib) detects accidents, not forgeries. One core computes 1.7 GB/s. The checksum of concatenated parts
-follows from the checksums of the parts, so joined pairs need not be read again.
+CRC-32 (as in zlib) detects accidents, not forgeries. One core checks 1.7 GB/s. The checksum of concatenated parts
+follows from the checksums of the parts, so pairs that are joined need not be read again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LOGGER = logging.getLogger(__name__)
 
 FORMAT = "tokenloom manifest"
 HEAD_BYTES = 4096
-"""Number of bytes of a manifest that a run reads first; they contain the head unless a path in it is very long."""
+"""Number of bytes of a manifest that a run reads first; these contain the head unless a path is very long."""
 
 _HEAD = re.compile(
     rb'\{\n  "format": "tokenloom manifest",\n  "version": 1,\n  "pair": \{\n    "dtype": "[a-z0-9]+",\n'
@@ -56,16 +56,16 @@ _HEAD = re.compile(
     rb'  \},(?=\n  "tokenizer": )'
 )
 _AFTER_HEAD = b',\n  "ledger": '
-"""`_HEAD` and this find the head of our own files. They take half the time of `json`, which matters at a start with
-thousands of pairs. JSON strings have no line breaks, so no match begins in a string. Other layouts are parsed."""
+"""`_HEAD` and `_AFTER_HEAD` find the head in the layout that we write, in half the time of `json`, which matters at a
+start with thousands of pairs. JSON strings have no line breaks, so no match begins in a string."""
 
 START_LENGTHS = 1000
-"""Number of lengths that `index_start_crc32` covers; with the header, they fill about one page of memory."""
+"""Number of sequence lengths that `index_start_crc32` covers; with the header, these fill about one page of memory."""
 
 CopiedTokens = Literal["compared", "inherited", "unverified"]
-"""How tokens copied from other pairs were verified. "compared": all were compared with the manifests of their pairs.
-"inherited": the checksum was computed from these manifests without reading a token. "unverified": some pairs were not
-compared, and the checksum is that of the copy."""
+"""How tokens copied from other pairs were verified. "compared": all tokens were compared with the manifests of these
+pairs. "inherited": the checksum was computed from the manifests without reading a token. "unverified": some tokens were
+not compared, and the checksum is that of the copied bytes."""
 
 _SHA256 = re.compile("[0-9a-f]{64}")
 
@@ -86,7 +86,7 @@ class TokenizerIdentity:
     """Identifies the tokenizer of a pair.
 
     `kind` is a name such as "huggingface", or a class name. `sha256`, `path` (as the user wrote it) and `vocab_size`
-    are None if unknown. `bos` is the token added before each document, `eod` the one added after it; None if not added.
+    are None if unknown. `bos` was added before each document, `eod` after each document; None: no token was added.
     """
 
     kind: str
@@ -104,7 +104,7 @@ class TokenizerIdentity:
 
     @property
     def fingerprint(self) -> tuple[object, ...]:
-        """The values that must be equal in all pairs to join these pairs; paths may differ."""
+        """The values that must be equal in all pairs that are joined; paths may differ."""
         return (self.sha256 or self.kind, self.vocab_size, self.bos, self.eod)
 
     def describe(self) -> str:
@@ -122,7 +122,7 @@ _ONE, _X_TO_8 = 1 << 31, 1 << 23
 
 
 def joined_crc32(first: int, second: int, num_second_bytes: int) -> int:
-    """Computes the CRC-32 of two joined parts from the CRC-32 of each and the size of the second; O(log size)."""
+    """Returns the CRC-32 of two joined parts from the CRC-32 of each part and the size of the second; O(log size)."""
     power, square, left = _ONE, _X_TO_8, num_second_bytes
     while left:
         if left & 1:
@@ -167,9 +167,9 @@ class FileChecksum:
 class PairFacts:
     """The counts of a pair, and the checksums of its files.
 
-    `largest_token` is the largest token (in multimodal data, of texts); None without tokens, or if the dtype is float.
-    `index_start_crc32` covers the header and the first 1,000 lengths. `copied_tokens` says how tokens that were copied
-    from other pairs were verified (`CopiedTokens`); None if none were copied.
+    `largest_token` (in multimodal data, only of texts) is None if there are no tokens, or if the dtype is float.
+    `index_start_crc32` covers the header of the index and the first 1,000 sequence lengths. `copied_tokens` says how
+    tokens from other pairs were verified (see `CopiedTokens`); None if no tokens were copied.
     """
 
     dtype: str
@@ -191,7 +191,7 @@ class PairFacts:
         dtype = np.dtype(self.dtype)
         if self.tokens.num_bytes != self.num_tokens * dtype.itemsize:
             wanted = f"{self.num_tokens * dtype.itemsize} bytes for {self.num_tokens} tokens of {dtype}"
-            raise ConfigError(f"`tokens`: expected {wanted}, found {self.tokens.num_bytes}")
+            raise ConfigError(f"`tokens`: must have {wanted}, got {self.tokens.num_bytes} bytes")
         largest = -1 if dtype.kind not in "iu" or self.num_tokens == 0 else np.iinfo(dtype).max
         if self.largest_token is not None and self.largest_token > largest:
             tokens = f"{self.num_tokens} tokens of {dtype}"
@@ -204,12 +204,12 @@ class DocumentLedger:
 
     Attributes:
         num_read: documents in the input, including blank lines.
-        num_kept: documents in the pair, including empty ones.
+        num_kept: documents in the pair, including documents without tokens.
         num_rejected: documents dropped because their record was invalid.
         num_blank: lines with only white space.
         num_duplicates: documents dropped because an equal document was kept.
         num_empty: documents dropped because they had no tokens.
-        num_elsewhere: documents in another pair, such as the other side of a split.
+        num_elsewhere: documents written to another pair, such as the other side of a split.
     """
 
     num_read: int
@@ -269,7 +269,7 @@ class Manifest:
             again = json.loads(json.dumps(dict(self.options), allow_nan=False))
         except (TypeError, ValueError) as error:
             raise ConfigError(f"`options`: must be JSON values, got {dict(self.options)!r}: {error}") from error
-        object.__setattr__(self, "options", again)  # lists instead of tuples, as a reader gets them
+        object.__setattr__(self, "options", again)  # with lists instead of tuples, as after reading the file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,7 +298,7 @@ def read_manifest_head(
 ) -> ManifestHead | None:
     """Reads the head of the manifest of a prefix, usually by one read of 4 KiB; None if the manifest does not exist.
 
-    `copy` is the path of the local copy of a remote index. The first call also stores the head in `COPY.manifest`.
+    `copy` is the path of the local copy of a remote index; if given, the first call stores the head in `COPY.manifest`.
     """
     path = manifest_path(prefix)
     data = None if copy is None else read_if_exists(f"{copy}.manifest", HEAD_BYTES, None)
@@ -329,7 +329,7 @@ def read_manifest_head(
 
 @functools.lru_cache(maxsize=1)
 def _head_of(members: bytes) -> ManifestHead:
-    """Parses tokenizer and options from the members of a JSON object; cached, as pairs of a blend often share them."""
+    """Parses tokenizer and options from members of a JSON object; cached: pairs of a blend often have equal members."""
     return from_members(ManifestHead, parse_json(b"{%b}" % members))
 
 
@@ -347,7 +347,7 @@ def manifest_bytes(manifest: Manifest) -> bytes:
 
 
 def parse_manifest(data: bytes, *, path: str) -> Manifest:
-    hint = f"write the pair again, or remove `{os.path.basename(path)}`: it is damaged or of another kind"
+    hint = f"write the pair again, or remove `{os.path.basename(path)}`: this file is damaged or of another kind"
     return layout.parse_record(Manifest, data, path=path, what=FORMAT, hint=hint)
 
 
@@ -370,14 +370,14 @@ def read_if_exists(path: str, num_bytes: int | None, settings: ObjectStorageSett
 
 
 def manifest_head_of(pair: IndexedDataset) -> ManifestHead | None:
-    """Returns the head of a pair's manifest; None if there is none. Checks that it belongs to the pair. Cached."""
+    """Returns the head of a pair's manifest (cached), and checks that both belong together; None without a manifest."""
     if (head := pair.manifest_head) is not None:
         check_start(pair, head.index_start_crc32, path=manifest_path(pair.path_prefix))
     return head
 
 
 def manifest_of(pair: IndexedDataset) -> Manifest | None:
-    """Reads the manifest of a pair, and checks that it belongs to the pair; None if the file does not exist."""
+    """Reads the manifest of a pair, and checks that both belong together; None without a manifest."""
     if (manifest := read_manifest(pair.path_prefix, settings=pair.object_storage)) is not None:
         check_start(pair, manifest.pair.index_start_crc32, path=manifest_path(pair.path_prefix))
     return manifest
@@ -392,7 +392,7 @@ def check_start(pair: IndexedDataset, expected: int, *, path: str) -> None:
 def foreign(path: str) -> DatasetFormatError:
     """Returns the error for a file that is beside a pair, but was written for another pair."""
     message = f"`{path}`: belongs to another pair than the files beside it"
-    return DatasetFormatError(message, hint="remove the file if the pair was replaced on purpose, or write both again")
+    return DatasetFormatError(message, hint="remove the file if you replaced the pair, or write pair and file again")
 
 
 def index_start_crc32(header: Header, lengths: NDArray[np.int32]) -> int:
@@ -405,8 +405,8 @@ def combined_manifest(
 ) -> Callable[[PairFacts], Manifest] | None:
     """Returns a function that makes the manifest of a pair joined from `pairs`, or from some of their documents.
 
-    The function takes the `PairFacts` of the joined pair, and sets their `copied_tokens`: to "unverified" if an input
-    has this value, else to the argument. The result is None if an input has no manifest; warns if others have one.
+    The function takes the `PairFacts` of the joined pair, and sets `copied_tokens` in them: to "unverified" if a pair
+    has this value, else to the argument. Returns None if a pair has no manifest; warns if another pair has one.
     """
     order, found = list[str](), dict[str, Manifest | None]()
     for pair in pairs:
@@ -477,13 +477,13 @@ def identity_of(
 
 
 def fingerprint_of(tokenizer: Any) -> str | None:
-    """Returns the SHA-256 of a tokenizer from its `sha256` or `unique_identifiers`; None if it has neither."""
+    """Returns the SHA-256 of a tokenizer from its `sha256` or `unique_identifiers`; None if both are missing."""
     found = _attribute_or_identifier(tokenizer, "sha256", "sha256")
     return found if isinstance(found, str) and _SHA256.fullmatch(found) else None
 
 
 def optional_number(tokenizer: Any, name: str) -> int | None:
-    """Returns an attribute of a tokenizer if it is an integer of at least 0; else None."""
+    """Returns the value of an attribute of a tokenizer if the value is an integer of at least 0; else None."""
     try:
         number = operator.index(optional_attribute(tokenizer, name))
     except TypeError:
@@ -492,7 +492,7 @@ def optional_number(tokenizer: Any, name: str) -> int | None:
 
 
 def optional_attribute(tokenizer: Any, name: str) -> Any:
-    """Returns an attribute of a tokenizer; None if it is missing or raises."""
+    """Returns the value of an attribute of a tokenizer; None if the attribute is missing or raises."""
     try:
         return getattr(tokenizer, name)
     except Exception:  # noqa: BLE001 - tokenizers raise any error for a missing token
@@ -534,7 +534,7 @@ class PairTally:
             self.add_tokens(tokens.data)
 
     def facts(self, index: ByteSource) -> PairFacts:
-        """Returns the `PairFacts` of all added tokens and of `index`, which is read completely."""
+        """Returns the `PairFacts` of all added tokens and of `index`; reads the whole index."""
         header, lengths = start_of(index)
         return PairFacts(
             dtype=self._dtype.name,
@@ -553,7 +553,7 @@ class PairTally:
 
 
 def pair_facts(pair: IndexedDataset) -> PairFacts:
-    """Computes the `PairFacts` of a pair from both of its files; does not use its manifest."""
+    """Computes the `PairFacts` of a pair from its `.bin` and `.idx`, not from its manifest."""
     tally = PairTally(pair.dtype)
     for tokens in token_blocks(pair):
         tally.add_tokens(tokens.data)
@@ -571,7 +571,7 @@ def token_blocks(pair: IndexedDataset) -> Iterator[NDArray[Any]]:
 
 
 def source_checksum(source: ByteSource) -> FileChecksum:
-    """Reads a whole source, and returns its size and CRC-32."""
+    """Reads a whole byte source, and returns the size and CRC-32 of its bytes."""
     found = FileChecksum()
     for begin in range(0, source.num_bytes, _BYTES):
         found = found.with_bytes(source.read(begin, min(_BYTES, source.num_bytes - begin)).data)
@@ -579,7 +579,7 @@ def source_checksum(source: ByteSource) -> FileChecksum:
 
 
 def start_of(index: ByteSource) -> tuple[Header, NDArray[np.int32]]:
-    """Returns the header of an index and its first 1,000 lengths."""
+    """Returns the header of an index and, as int32[count], its first 1,000 sequence lengths."""
     header = parse_header(index.read(0, min(HEADER_BYTES, index.num_bytes)), path="index")
     num_bytes = 4 * min(header.num_sequences, START_LENGTHS)
     return header, index.read(HEADER_BYTES, num_bytes).view(np.int32)

@@ -25,13 +25,13 @@ UNITS = ("line", "row", "file", "pair")
 _MOST_RECORDS = 1 << 48  # the largest valid number of a record
 
 RUNS = np.dtype([("file", np.int32), ("first_record", np.int64), ("num_documents", np.int64)])
-"""The dtype of a run. Records are numbered from 1. If the origin is unknown, file is -1 and first_record is 0."""
+"""The dtype of a run. Records are numbered from 1. If the origin is unknown, `file` is -1 and `first_record` is 0."""
 
 Runs = NDArray[np.void]
-"""RUNS[num_runs]: the runs of consecutive documents, without gaps, in the order of the documents."""
+"""RUNS[num_runs]: runs in the order of their documents; together, they cover a range of documents without gaps."""
 
 NAME = "origins"
-"""Name of the column. A row has first document, file and first record of a run; the run ends where the next starts."""
+"""Name of the column. A row is (first document, file, first record) of a run, which ends where the next run starts."""
 
 _AT_ONCE = 1 << 18  # maximum number of runs or documents per step
 
@@ -43,7 +43,7 @@ class OriginFile:
     Attributes:
         path, num_bytes, version: see `InputRecord`.
         unit: one of `UNITS`.
-        num_records: number of records, including those without a document; None if unknown. Ignored by `==`.
+        num_records: number of records, with or without a document; None if unknown. Ignored by `==`.
     """
 
     path: str
@@ -65,7 +65,7 @@ class _About:
 
 
 def joined_runs(runs: Runs) -> Runs:
-    """Joins adjacent runs of records if one continues the other; drops empty runs."""
+    """Joins adjacent runs if the records of the second continue those of the first; drops runs without documents."""
     held = runs[runs["num_documents"] > 0]
     files, firsts, counts = held["file"], held["first_record"], held["num_documents"]
     goes_on = (files[1:] == files[:-1]) & ((files[1:] < 0) | (firsts[1:] == firsts[:-1] + counts[:-1]))
@@ -78,7 +78,7 @@ def joined_runs(runs: Runs) -> Runs:
 
 
 def selected_runs(runs: Runs, mask: NDArray[np.bool_]) -> Runs:
-    """Returns the parts of `runs` whose documents are True in `mask`, bool[num_documents]; does not join parts."""
+    """Cuts `runs` to the documents that are True in `mask`, bool[num_documents]; does not join the resulting runs."""
     held = runs[runs["num_documents"] > 0]  # an empty run begins at the same document as the next run
     bounds = np.cumsum(held["num_documents"]) - held["num_documents"]
     is_edge = np.concatenate([[False], mask[1:] != mask[:-1]])[: len(mask)]
@@ -94,7 +94,7 @@ def selected_runs(runs: Runs, mask: NDArray[np.bool_]) -> Runs:
 
 
 def _rows_of(runs: Runs, first: int) -> NDArray[np.int64]:
-    """Returns runs as rows of the column, see `NAME`: int64[num_runs, 3]; `first` is the first document's index."""
+    """Returns runs as rows of the column (see `NAME`), int64[num_runs, 3]; `first` is the first document's index."""
     firsts = np.cumsum(runs["num_documents"]) - runs["num_documents"] + first
     records = np.where(runs["file"] < 0, 0, runs["first_record"])
     return np.column_stack([firsts, runs["file"].astype(np.int64), records])
@@ -103,7 +103,7 @@ def _rows_of(runs: Runs, first: int) -> NDArray[np.int64]:
 class Origins:
     """The origin of each document of a pair. Thread-safe; not picklable.
 
-    Each read checks only the rows of the column that it uses; verifying or joining the pair checks all rows.
+    Each method checks only the rows that it reads; verifying or joining the pair checks all rows of the column.
 
     Example:
         >>> import numpy as np
@@ -129,17 +129,17 @@ class Origins:
 
     @property
     def num_known(self) -> int:
-        """The number of documents whose origin is known; O(runs)."""
+        """The number of documents whose origin is known; O(number of runs)."""
         return sum(int(runs["num_documents"][runs["file"] >= 0].sum()) for runs in self.pieces())
 
     @staticmethod
     def from_runs(files: Iterable[OriginFile], runs: Iterable[Runs]) -> Origins:
-        """Returns origins in memory from the runs of all documents, in document order."""
+        """Makes origins in memory from the runs of all documents of a pair, in document order."""
         joined = joined_runs(np.concatenate([np.empty(0, dtype=RUNS), *runs]))
         return Origins(files, _rows_of(joined, 0), int(joined["num_documents"].sum()))
 
     def pieces(self, documents: range | None = None) -> Iterator[Runs]:
-        """Yields the runs of a range of documents (default: all documents) in arrays of at most 2**18 runs."""
+        """Yields the runs of records (`RUNS`) of a range of documents (default: all), up to 2**18 runs per array."""
         chosen = range(self.num_documents) if documents is None else documents
         if not len(chosen):
             return
@@ -156,10 +156,10 @@ class Origins:
             yield runs
 
     def locate(self, documents: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Returns the origins of `documents`, int64[count] in any order; O(log runs) each.
+        """Returns the origins of `documents`, int64[count] in any order; O(log(number of runs)) per document.
 
         The result is, for each document, the index of its file in `files`, int32[count], and the number of its record
-        in that file, int64[count], counted from 1. An unknown origin has file -1 and record 0.
+        in that file, int64[count], counted from 1. If the origin is unknown, the index is -1 and the number is 0.
 
         Raises:
             ConfigError: a document is out of range.
@@ -173,10 +173,10 @@ class Origins:
         return files.astype(np.int32), np.where(files < 0, 0, records + asked - firsts)
 
     def documents_of(self, file: int, record: int) -> NDArray[np.int64]:
-        """Returns the ascending indices, int64[count], of the documents made from a record of a file; O(runs).
+        """Returns the ascending indices, int64[count], of the documents made from one record; O(number of runs).
 
-        Records are counted from 1. Raises a `ConfigError` if the file is out of range, or a `DatasetFormatError` if the
-        rows of these documents are damaged.
+        `file` is an index into `files`; `record` is the number of the record in that file, counted from 1. Raises a
+        `ConfigError` if `file` is out of range, or a `DatasetFormatError` if the rows of these documents are damaged.
         """
         if not 0 <= file < len(self.files):
             raise ConfigError(f"file {file} out of range: there are {len(self.files)} files")
@@ -220,7 +220,7 @@ class Origins:
 
 
 OriginsPart = tuple[Origins | None, range, NDArray[np.bool_] | None]
-"""Origins of a pair (None if unknown), a range of its documents, and a mask over all its documents (None keeps all)."""
+"""From one pair: origins (None: unknown), a range of documents, and a mask over all documents (None: keep all)."""
 
 
 def read_origins(pair: IndexedDataset | str, *, object_storage: ObjectStorageSettings | None = None) -> Origins | None:
@@ -246,7 +246,7 @@ def read_origins(pair: IndexedDataset | str, *, object_storage: ObjectStorageSet
 def write_origins(
     prefix: str, files: Collection[OriginFile], runs: Iterable[Runs], *, durable: bool = True
 ) -> WrittenColumn:
-    """Writes the origins of a pair from the runs of all documents, in order. `files` may grow while `runs` are read."""
+    """Writes the origins of a pair from the runs of all its documents, in order. Reading `runs` may add to `files`."""
     facts = ColumnFacts(kind="runs", dtype="int64", shape=(0, 3), made_by="tokenloom")
     writer = ColumnWriter(prefix, NAME, facts, durable=durable)
 
@@ -264,9 +264,9 @@ def write_origins(
 
 
 def joined_origins(parts: Iterable[OriginsPart]) -> tuple[Collection[OriginFile], Iterator[Runs]]:
-    """Returns `files` and `runs` for `write_origins` from parts of pairs; `files` is complete once all runs are read.
+    """Returns `files` and `runs` for `write_origins` from parts of pairs; `files` is complete after the last run.
 
-    A file of several parts is listed once, with the largest `num_records` of these parts.
+    A file that several parts list occurs once in `files`, with the largest `num_records` of these parts.
     """
     files: list[OriginFile] = []
     places: dict[OriginFile, int] = {}

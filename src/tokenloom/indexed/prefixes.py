@@ -33,7 +33,7 @@ def prefixes_in(folder: str) -> list[str]:
 
 
 def prefixes_matching(pattern: str) -> list[str]:
-    """Returns the prefixes that match a glob, sorted; in an address, wildcards work only behind the last `/`."""
+    """Returns the sorted prefixes that match a glob pattern; in an address, wildcards work only after the last `/`."""
     wanted = idx_path(prefix_of(pattern))
     if is_remote(pattern):
         folder, _, name = wanted.rpartition("/")
@@ -47,7 +47,7 @@ def prefixes_matching(pattern: str) -> list[str]:
 
 
 def check_mixture(where: str, prefixes: Sequence[str], catalogues: Sequence[str]) -> None:
-    """Raises a `ConfigError` for pairs mixed with catalogues, which may contain the documents of these pairs."""
+    """Raises a `ConfigError` for pairs mixed with catalogues: a catalogue may contain the documents of these pairs."""
     if catalogues and len(catalogues) < len(prefixes):
         message = f"{where}: matches pairs and the catalogue `{catalogues[0]}`, which may contain the same documents"
         raise ConfigError(message, hint="pass either the catalogue or the pairs")

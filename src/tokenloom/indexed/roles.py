@@ -35,7 +35,7 @@ class PartKind(IntEnum):
 
 
 class SequenceRoles:
-    """The parts of each sequence: prompts, answers, text. Kernels read them from `parts`. Thread-safe and picklable."""
+    """The prompts, answers and texts in each sequence. Kernels read `parts`. Thread-safe and picklable."""
 
     def __init__(self, pair: IndexedDataset | None = None, column: Column | None = None) -> None:
         self._pair = pair
@@ -48,7 +48,7 @@ class SequenceRoles:
             self.parts = RoleParts(column.data, pair.held_pointers(), pair.sequence_lengths, bits)
 
     def of(self, sequence: int) -> list[tuple[int, int, PartKind]]:
-        """Returns (start, stop, kind) of each part, as token indices in the sequence; [] if there is no column."""
+        """Returns (start, stop, kind) of each part of a sequence, counted in tokens; [] without a column of roles."""
         if self._pair is None or self._column is None:
             return []
         first = int(self._pair.first_tokens(np.array([sequence]))[0])
@@ -93,7 +93,7 @@ def role_bytes(
     """Returns the role, uint8[num_tokens], of each token of some sequences.
 
     `counts` is the number of parts per sequence; `stops` is the end of each part, in tokens from the start of its
-    sequence; `kinds` is the `PartKind` of each part. Parts cover their sequences, and none is empty.
+    sequence; `kinds` is the `PartKind` of each part. Parts must cover their sequences, and must not be empty.
     """
     starts = np.concatenate([np.zeros(1, dtype=np.int64), stops])[: len(stops)]
     starts[(np.cumsum(counts) - counts)[counts > 0]] = 0

@@ -1,11 +1,11 @@
 """Verifies pairs: every row of the index, the checksums in the manifest, and the columns.
 
-Opening a pair does none of these checks. Code that reads a whole index must check it first, since one wrong length
-changes the samples of all later documents.
+Opening a pair does none of these checks. Code that reads a whole index must check the index first, since one wrong
+length changes the samples of all later documents.
 
 A `Verification` does all checks in the background of a run, once per node. It stores results in files that are named
-by a hash of the sizes, inodes and times of the data files, so the next start on the node reads no tokens. Processes of
-a node take turns: one process reads a pair, and the other processes read the result.
+by a hash of the sizes, inodes and times of the data files, so the next run on the node reads no tokens. Processes of a
+node take turns: one process reads a pair, and the other processes read the result.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class VerifyReport(HasFacts):
 
     Attributes:
         num_tokens: number of tokens of the pair.
-        smallest_token, largest_token: extremes of all tokens; None for an empty dataset, floats for a float dtype.
+        smallest_token, largest_token: extremes among all tokens; None for an empty dataset, floats for a float dtype.
         problems: one sentence per problem, with file, field, expected and found value.
         has_manifest: whether the pair has a manifest; if so, the pair was compared with it.
         has_images: whether some sequences are images.
@@ -104,7 +104,7 @@ def verify_dataset(prefix: str, *, multimodal: bool = False, vocab_size: int | N
 
     Raises:
         DatasetNotFoundError, DatasetFormatError: the pair cannot be opened.
-        ChangedFileError: a file was truncated or overwritten meanwhile.
+        ChangedFileError: a file was truncated or overwritten during the verification.
     """
     dataset = IndexedDataset(prefix, multimodal=multimodal)
     problems = list(index_problems(dataset))
@@ -131,7 +131,7 @@ def verify_dataset(prefix: str, *, multimodal: bool = False, vocab_size: int | N
     if facts is not None and not lost:
         found = tally.facts(dataset.index_source())
         if has_images:
-            found = dataclasses.replace(found, largest_token=facts.largest_token)  # in the manifest: of text only
+            found = dataclasses.replace(found, largest_token=facts.largest_token)  # in the manifest: of texts only
         problems += _differences(dataset.path_prefix, facts, found)
     problems += column_problems(dataset)
     if vocab_size is None and manifest is not None and not has_images:
@@ -165,7 +165,7 @@ def check_index(dataset: IndexedDataset, *, compares: bool = True) -> None:
 
 
 def check_sum(dataset: IndexedDataset, rows: range, num_tokens: int) -> None:
-    """Raises if `num_tokens`, the sum of the lengths of `rows`, does not agree with their byte pointers; O(1)."""
+    """Raises if `num_tokens`, the sum of lengths of `rows`, does not match the byte pointers of these rows; O(1)."""
     if (expected := dataset.count_tokens(rows)) != num_tokens:
         check_index(dataset)  # names the damaged row
         where = f"`{idx_path(dataset.path_prefix)}`: expected lengths that add up to {expected} tokens"
@@ -189,7 +189,7 @@ def check_columns(pair: IndexedDataset, *, names: Collection[str] | None = None)
 def column_problems(
     pair: IndexedDataset, *, names: Collection[str] | None = None, refuses_nan: bool = True
 ) -> Iterator[str]:
-    """Reads columns of a pair (default: all); yields a sentence per problem. NaN is a problem if `refuses_nan`."""
+    """Reads the columns `names` (default: all); yields a sentence per problem. NaN is a problem if `refuses_nan`."""
     try:
         chosen = [name for name in read_columns(pair) if names is None or name in names]
     except DatasetFormatError as error:
@@ -239,7 +239,7 @@ def _read_tokens(
 
 
 def _checksum_problem(path: str, expected: FileChecksum, found: FileChecksum) -> str | None:
-    """Describes how a file differs from its checksum in the manifest; None if they agree."""
+    """Describes how a file differs from its checksum in the manifest; None without a difference."""
     if expected == found:
         return None
     wanted = f"{expected.num_bytes} bytes with CRC-32 {expected.crc32:08x}, as the manifest says"
@@ -256,7 +256,7 @@ def _differences(prefix: str, expected: PairFacts, found: PairFacts) -> Iterator
 
 
 def index_problems(dataset: IndexedDataset) -> Iterator[str]:
-    """Yields one sentence for the first damaged row and one for the first damaged document boundary."""
+    """Yields a sentence about the first damaged row, and a sentence about the first damaged document boundary."""
     found = [problem for problem in (_row_problem(dataset), _boundary_problem(dataset)) if problem is not None]
     dataset.check_index()
     yield from (f"`{dataset.idx_path}`: expected {problem}" for problem in found)
@@ -288,7 +288,7 @@ def _boundary_problem(dataset: IndexedDataset) -> str | None:
             document = f"document {section.documents.start}, the first of `{section.path}`,"
             return f"{document} to begin with sequence {section.rows.start}, found {first}"
     if (fall := first_fall(boundaries)) < len(boundaries):
-        found = f"{boundaries[fall]} for boundary {fall} after {boundaries[fall - 1]}"
+        found = f"{boundaries[fall]} for boundary {fall} after {boundaries[fall - 1]} for the boundary before"
         return f"non-decreasing document boundaries, found {found}"
     return None
 
@@ -308,8 +308,8 @@ class _StoppedError(Exception):
 class Verification:
     """Checks whole pairs in the background, and stores the results in a folder.
 
-    Thread-safe. Workers forked later share the results. A spawned process that receives a dataset starts its own check;
-    if results are stored, this check only reads them.
+    Thread-safe. Workers forked later share the results. A spawned process that receives this object starts its own
+    check; for a pair with a stored result, this check reads no tokens.
     """
 
     def __init__(self, folder: str) -> None:
@@ -325,8 +325,8 @@ class Verification:
         atexit.register(self._stop)
 
     def add(self, prefix: str, settings: ObjectStorageSettings | None = None) -> None:
-        """Adds a pair or catalogue to check; does nothing if it was added before."""
-        if self._owner != os.getpid():  # the parent checks it; the lock may be held in this fork
+        """Adds a pair or catalogue to check; does nothing if the same prefix was added before."""
+        if self._owner != os.getpid():  # the parent process checks the pair; in this fork, the lock may never be free
             return
         with self._changed:
             if prefix in self._added:
@@ -454,7 +454,7 @@ _VERIFICATIONS: dict[str, Verification] = {}
 
 
 def verification(folder: str, pairs: Mapping[str, ObjectStorageSettings | None] | None = None) -> Verification:
-    """Returns the `Verification` of this process for a results folder, and adds `pairs` to it."""
+    """Returns this process's `Verification` with results in `folder`; adds `pairs` to the pairs to check."""
     if (found := _VERIFICATIONS.get(folder)) is None:
         found = _VERIFICATIONS.setdefault(folder, Verification(folder))
     for prefix, settings in (pairs or {}).items():
@@ -470,7 +470,7 @@ def _facts_of(dataset: IndexedDataset) -> PairFacts | None:
 
 
 def _identity_of(dataset: IndexedDataset, facts: PairFacts | None) -> str:
-    """Returns the versions and checksums of all files as JSON; checksums detect changes in stores without etags."""
+    """Returns the versions and checksums of all files of a dataset as JSON; stores without etags need the checksums."""
     paths, prefix = [section.path for section in dataset.sections], dataset.path_prefix
     paths += [idx_path(prefix), manifest_path(prefix), columns_path(prefix)]
     paths += [column_path(prefix, name) for name in recorded_columns(prefix)]

@@ -244,7 +244,7 @@ def changed(**changes):
         (changed(inputs=[1]), r"expected `inputs\[0\]` to be an object, found 1"),
         (changed(pair__num_tokens=True), "expected `pair.num_tokens` to be an integer, found True"),
         (changed(pair__num_tokens=5.0), "expected `pair.num_tokens` to be an integer, found 5.0"),
-        (changed(pair__num_tokens=6), "in `pair`: `tokens`: expected 12 bytes for 6 tokens of uint16, found 10"),
+        (changed(pair__num_tokens=6), "in `pair`: `tokens`: must have 12 bytes for 6 tokens of uint16, got 10 bytes"),
         (changed(pair__num_sequences=-1), "num_sequences of the pair: must be an integer of 0 or more, got -1"),
         (changed(pair__num_sequences=2**63), "num_sequences of the pair: must be an integer of 0 or more"),
         (changed(pair__dtype="bfloat16"), "in `pair`: `dtype`: must be one of uint8, .*, got 'bfloat16'"),

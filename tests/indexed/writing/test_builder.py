@@ -283,7 +283,7 @@ ONE = np.ones(1, dtype=int)
         ("add_document", ([1, 2], [1, 1]), [1, 2, 3], "3 modes for 2 sequences"),
         ("add_document", ([1, 2], [1, 1]), [1, 128], "mode 128 does not fit int8"),
         ("add_document", ([1, 2], [1, 1]), [1, -129], "mode -129 does not fit int8"),
-        ("add_documents", ([[1], [2]],), [1], r"`modes`: must have one entry per row \(2\), got 1"),
+        ("add_documents", ([[1], [2]],), [1], r"`modes`: must have one entry per row \(2 rows\), got 1"),
         ("append_block", (ONE, ONE), np.zeros(2, np.int8), "as many"),
     ],
 )

@@ -34,11 +34,11 @@ _LONGEST = 2**31 - 1  # lengths are stored as int32
 
 
 class IndexedDatasetBuilder:
-    """A writer of a `.bin`/`.idx` pair. After the same calls, the reference would write the same bytes.
+    """A writer of a `.bin`/`.idx` pair. After the same calls, the builder of the reference would write the same bytes.
 
-    No file appears under its final name before `finalize`. The builder removes its files if writing fails, if it is
-    garbage-collected, or if its `with` block ends without `finalize`. Token ids that do not fit the dtype are an error
-    (the reference wraps them silently). Needs 12 bytes of memory per document of one sequence. Not thread-safe.
+    No file appears under its final name before `finalize`. The builder removes its files if writing fails, if the
+    builder is garbage-collected, or if the `with` block ends without `finalize`. A token id that does not fit the dtype
+    is an error (the reference wraps it silently). Needs 12 bytes of memory per one-sequence document. Not thread-safe.
 
     Example:
         >>> import tempfile
@@ -53,12 +53,12 @@ class IndexedDatasetBuilder:
         12
 
     Args:
-        bin_path: path of the `.bin` file, or its address in object storage: complete files are then uploaded there.
+        bin_path: path of the `.bin` file, or an address in object storage, to which complete files are uploaded.
         dtype: dtype of the tokens, see `DType`.
         multimodal: whether each sequence has a mode.
         checksums: whether to compute the `PairFacts` for a manifest, which takes 0.6 ns per byte.
         durable: whether published files must survive a loss of power; see `PendingFile`.
-        overwrite: whether to replace an existing pair, as the reference does; it stays complete until `finalize`.
+        overwrite: whether to replace an existing pair, as the reference does; the old pair stays until `finalize`.
         exclusive: whether to lock the pair against other writers.
     """
 
@@ -103,7 +103,7 @@ class IndexedDatasetBuilder:
 
         Raises:
             TokenRangeError: a token does not fit the dtype. Nothing was added.
-            ValueError: the lengths do not add up, or are out of range. Nothing was added.
+            ValueError: the lengths do not add up to the number of tokens, or are out of range. Nothing was added.
         """
         self._append(tensor, lengths, modes if self.multimodal else None, end_document=True)
 
@@ -119,12 +119,12 @@ class IndexedDatasetBuilder:
             chunk_size: accepted for compatibility; has no effect.
 
         Raises:
-            TokenRangeError: a token does not fit the dtype. Only earlier documents were added.
+            TokenRangeError: a token does not fit the dtype. Only earlier documents of `batch` were added.
         """
         if chunk_size < 1:
             raise ConfigError(f"`chunk_size`: must be 1 or more, got {chunk_size!r}")
         if modes is not None and hasattr(batch, "__len__") and len(modes) != len(batch):
-            raise ConfigError(f"`modes`: must have one entry per row ({len(batch)}), got {len(modes)}")
+            raise ConfigError(f"`modes`: must have one entry per row ({len(batch)} rows), got {len(modes)}")
         self._check_open()
         suffix = None if eod_token is None else self._convert(np.asarray([eod_token]))
         for row, mode in zip(batch, repeat(0) if modes is None else modes, strict=modes is not None):
@@ -133,7 +133,7 @@ class IndexedDatasetBuilder:
             else:
                 tokens = np.asarray(row).reshape(-1)
                 if suffix is not None:
-                    # uint64 and int64 together would become float64
+                    # concatenating uint64 and int64 would give float64
                     exact = tokens if tokens.dtype.kind == "i" else self._convert(tokens)
                     tokens = np.concatenate([exact, suffix])
             self._append(tokens, (len(tokens),), (mode,) if self.multimodal else None, end_document=True)
@@ -151,8 +151,8 @@ class IndexedDatasetBuilder:
         Args:
             tokens: integers[sum(lengths)], the tokens of all sequences, concatenated.
             lengths: int32[num_sequences], tokens per sequence.
-            document_ends: int64[num_documents], the index of the last sequence of each document in this block, plus 1;
-                None makes every sequence a document.
+            document_ends: int64[num_documents], for each document, the index of its last sequence within this block
+                plus 1; None makes every sequence a document.
             modes: int8[num_sequences], modes in a multimodal dataset; None means 0.
 
         Raises:
@@ -225,7 +225,7 @@ class IndexedDatasetBuilder:
         Args:
             idx_path: path of the index.
             manifest: function that makes the manifest from the `PairFacts`; needs `checksums=True`. None: no manifest.
-            columns: writers of complete columns, by name.
+            columns: by column name, writers to which all rows were appended.
 
         Raises:
             OutputExistsError: a pair exists already, and `overwrite` is False.
@@ -270,7 +270,7 @@ class IndexedDatasetBuilder:
             if modes is not None:
                 records.copy_modes(begin, modes)
             rows.add_rows(lengths, modes)
-        for begin in range(1, count, _ROWS_PER_WRITE):  # `IndexWriter` has written the first one, 0
+        for begin in range(1, count, _ROWS_PER_WRITE):  # `IndexWriter` has written the first boundary, 0
             ends = np.empty(min(_ROWS_PER_WRITE, count - begin), dtype=np.int64)
             records.copy_document_ends(begin, ends)
             rows.add_boundaries(ends)
@@ -326,7 +326,7 @@ class IndexedDatasetBuilder:
             self._flush()
 
     def _convert(self, tokens: NDArray[Any]) -> NDArray[Any]:
-        """Returns the tokens as a contiguous array of the builder's dtype; `TokenRangeError` if one does not fit."""
+        """Returns tokens as a contiguous array of the builder's dtype; `TokenRangeError` if a token does not fit."""
         if tokens.dtype != self.dtype and self.dtype.kind in "iu" and tokens.size:
             if tokens.dtype.kind not in "iu":
                 raise ConfigError(f"tokens: must be integers for dtype {self.dtype}, got {tokens.dtype}")

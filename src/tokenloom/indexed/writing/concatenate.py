@@ -50,7 +50,7 @@ _READ_BYTES = 16 << 20
 _ROWS_AT_ONCE = 1 << 24
 _BLOCK_ROWS = 1 << 20
 _LONG_RUN_BYTES = 256 << 10
-"""Longer runs of bytes are copied by the operating system; shorter ones are gathered, many per call."""
+"""Longer runs of adjacent bytes are copied by the operating system; shorter runs are gathered, many per call."""
 _GATHERED_BYTES = 16 << 20
 _REMOTE_READ_BYTES = 64 << 20  # fetched as several concurrent ranges
 
@@ -104,8 +104,8 @@ def merge_datasets(
     """Writes the documents of all datasets, in order, as one pair, and opens it.
 
     The output gets a manifest if all inputs have one. A column per token or sequence must exist in all inputs with the
-    same description; a column per document for which this fails is dropped with a warning. Documents of an input
-    without origins get unknown origins, with a warning. An existing output with the same bytes is kept.
+    same description; a column per document that differs or is missing in an input is dropped with a warning. Documents
+    of an input without origins get unknown origins, with a warning. An existing output with the same bytes is kept.
 
     Args:
         prefixes: prefixes of the inputs, in output order.
@@ -115,7 +115,7 @@ def merge_datasets(
             If False, the manifest of the output records that tokens were not compared.
         durable: wait until the output would survive a loss of power. False is faster, like `cp`.
         overwrite: replace an existing output that has other bytes; the old output stays until the new one is complete.
-        notice: called with a sentence if the output exists already with equal bytes.
+        notice: function to call with a sentence if the output exists already with equal bytes.
 
     Raises:
         ConfigError: there are no inputs, the output is also an input, dtypes or (according to manifests) tokenizers
@@ -217,10 +217,10 @@ def build_catalogue(
 ) -> IndexedDataset:
     """Writes a catalogue, which joins many datasets into one without copying tokens, and opens it.
 
-    The output is an index, `OUTPUT.idx`, and a list of the pairs, `OUTPUT.catalogue` (see FORMAT.md). Open the
-    output like a pair. Pairs below its folder get relative paths, so the folder can be moved; other pairs get absolute
-    paths. If a pair changes later, reading it fails. If an input is a catalogue, its pairs are listed.
-    Columns and manifests are joined as in `merge_datasets`.
+    The output is an index, `OUTPUT.idx`, and a list of the pairs, `OUTPUT.catalogue` (see FORMAT.md). Open the output
+    like a pair. The list has relative paths for pairs below the folder of the output, so this folder can be moved, and
+    absolute paths for other pairs. If a pair changes later, reading its tokens fails. If an input is a catalogue, the
+    output lists the pairs of this catalogue. Columns and manifests are joined as in `merge_datasets`.
 
     Example:
         >>> import tempfile
@@ -243,7 +243,7 @@ def build_catalogue(
             not compared.
 
     Raises:
-        ConfigError: as in `merge_datasets`, or `output_prefix` names a pair, or a remote catalogue lists local pairs.
+        ConfigError: as in `merge_datasets`, or `output_prefix` names a pair, or is remote while pairs are local.
     """
     chosen = list(map(prefix_of, checked_paths("prefixes", prefixes, example='such as ["books", "web"]')))
     target = prefix_of(output_prefix)
@@ -276,7 +276,7 @@ def _write_catalogue(prefixes: Sequence[str], target: str, *, multimodal: bool, 
 
 
 def _recorded(dataset: IndexedDataset) -> Iterator[tuple[CataloguePart, ConcatenatedPart]]:
-    """Yields, for each pair of a dataset, its `CataloguePart` and the `ConcatenatedPart` of its documents."""
+    """Yields, for each pair of a dataset, its `CataloguePart` and a `ConcatenatedPart` of the pair's documents."""
     for number, section in enumerate(dataset.sections):
         file = asdict(record_file(section.path, version=dataset.version_of_section(number)))
         if file.pop("path") and file["num_bytes"] != section.num_bytes:
@@ -296,13 +296,13 @@ def write_pending(
     manifest: MakeManifest | None = None,
     columns: Mapping[str, WrittenColumn] | None = None,
 ) -> PendingDataset:
-    """Writes a pair, as `write_concatenated` does, from checked inputs and with more `columns`; does not publish it."""
+    """Writes a pair like `write_concatenated`, and `columns`, from inputs checked before; does not publish the pair."""
     return _Joining(parts, target, dtype, manifest, multimodal=multimodal).write_pair(columns=columns)
 
 
 @contextmanager
 def _opened(target: str, tokens_path: str, *, durable: bool = True) -> Iterator[PendingDataset]:
-    """Yields an empty dataset to write, and discards it if the block raises."""
+    """Yields an empty dataset to write, and discards the dataset if the `with` block raises."""
     tokens, index = open_pending(tokens_path, durable=durable), open_pending(idx_path(target), durable=durable)
     pending = PendingDataset(prefix=target, tokens=tokens, index=index)
     try:
@@ -352,7 +352,7 @@ class _Joining:
         return pending
 
     def refuse_others(self) -> None:
-        """Raises `OutputExistsError` early if an existing output has another index header or another size of tokens."""
+        """Raises `OutputExistsError` early if an existing output differs in index header or number of token bytes."""
         if (path := existing_path(self.target)) is None:
             return
         try:
@@ -365,7 +365,7 @@ class _Joining:
     def write_rows(
         self, pending: PendingDataset, *, starts: Sequence[int] | None = None, advance: Advance | None = None
     ) -> int:
-        """Writes the index and, if `starts` (byte offsets of parts) is None, the tokens; returns their end offset."""
+        """Writes the index and, without `starts` (byte offset of each part), the tokens; returns the end offset."""
         rows = IndexWriter(pending.index, self._sizes[0], multimodal=self.multimodal)
         for number, part in enumerate(self.parts):
             dataset = self._open(part.prefix)
@@ -436,7 +436,7 @@ class _Joining:
 
 
 def _counts(dataset: IndexedDataset, part: ConcatenatedPart) -> tuple[int, int, int]:
-    """Counts (documents, sequences, tokens) of a part; reads all rows of the index if the part drops documents."""
+    """Returns the counts (documents, sequences, tokens) of a part; reads all index rows if the part drops documents."""
     count, chosen, kept = dataset.num_documents, part.documents, part.kept_documents
     if chosen is not None and (chosen.step != 1 or not 0 <= chosen.start <= chosen.stop <= count):
         raise ConfigError(f"`{part.prefix}`: documents {chosen} out of range: there are {count} documents")
@@ -471,9 +471,9 @@ def _blocks(dataset: IndexedDataset, part: ConcatenatedPart) -> Iterator[Block]:
 class Block:
     """Consecutive documents of a dataset; some of them may be dropped from the output.
 
-    `counts`, int64[num_documents], are the numbers of sequences of kept documents. `documents` and `rows` are slices of
-    the dataset's documents and sequences, dropped ones included; the masks `kept_documents` and `kept_rows`, bool of
-    the same lengths, are True where a document or sequence is kept.
+    `counts`, int64[num_documents], is the number of sequences of each kept document. `documents` and `rows` are slices
+    of all documents and sequences of the dataset; both also cover dropped documents. The masks `kept_documents` and
+    `kept_rows`, bool of the same lengths, are True where a document or sequence is kept.
     """
 
     def __init__(self, dataset: IndexedDataset, documents: range, kept: NDArray[np.bool_]) -> None:
@@ -498,7 +498,7 @@ class Block:
         return None if modes is None else modes[self.rows][self.kept_rows]
 
     def pieces(self) -> Iterator[Piece]:
-        """Yields the bytes of the kept sequences, in order: long runs as pieces of files, short runs as arrays."""
+        """Yields the bytes of the kept sequences, in order: long runs with `byte_pieces`, short runs as arrays."""
         starts, stops, sizes = self._runs()
         position, long_runs = 0, np.flatnonzero(sizes >= _LONG_RUN_BYTES).tolist()
         for run in [*long_runs, len(sizes)]:
@@ -606,7 +606,7 @@ def check_inputs(prefixes: Sequence[str], *, multimodal: bool, tokens: bool = Fa
 
 
 def open_checked(prefix: str, *, multimodal: bool, tokens: bool = False) -> IndexedDataset:
-    """Opens a dataset, and checks all rows of its index, its columns and, with `tokens=True`, its tokens."""
+    """Opens a dataset, and checks its columns, all rows of its index and, with `tokens=True`, all tokens."""
     dataset = IndexedDataset(prefix, multimodal=multimodal)
     check_index(dataset)
     check_columns(dataset)
@@ -646,7 +646,7 @@ def _common_columns(columns: Mapping[str, Mapping[str, ColumnFacts]]) -> dict[st
         lacking = next((prefix for prefix in columns if prefix not in having), None)
         if other is None and (lacking is None or facts.kind == "runs"):
             if lacking is not None:
-                text = "`%s` has no column `%s`: its documents get unknown values in the output"
+                text = "`%s` has no column `%s`: documents of this input get unknown values in the output"
                 _LOGGER.warning(text, lacking, name)
             common[name] = facts
             continue

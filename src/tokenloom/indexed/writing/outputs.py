@@ -29,13 +29,13 @@ MOST_LOCKED = 200
 """Maximum number of locks at once: each lock takes a file descriptor, and a process usually has only 1,024."""
 
 REJECTED_SUFFIX = ".rejected.jsonl"
-"""Suffix of the file, beside a dataset, with the bad records of the preprocessing job."""
+"""Suffix of a file beside a dataset: the bad records of the preprocessing job."""
 
 
 class IndexWriter:
-    """Writes an index block by block: each block goes into the arrays of the file, behind earlier blocks.
+    """Writes an index in blocks of rows: in each array of the file, a block goes behind the earlier blocks.
 
-    `pointer` is the byte offset of the next sequence; callers may move it forward, which leaves a gap.
+    `pointer` is the byte offset of the next sequence; callers may increase `pointer`, which leaves a gap.
     """
 
     def __init__(self, file: PendingFile, header: Header, *, multimodal: bool) -> None:
@@ -98,7 +98,7 @@ def existing_path(prefix: str) -> str | None:
 class PendingDataset:
     """The written but unpublished files of a dataset; `tokens` is the `.bin` file or the catalogue.
 
-    `beside` lists further files to publish, `replaced` further paths to remove when an existing dataset is replaced.
+    `beside` lists more files to publish, `replaced` more paths to remove when an existing dataset is replaced.
     """
 
     prefix: str
@@ -133,7 +133,7 @@ class PendingDataset:
         return self._files()
 
     def seal(self) -> None:
-        """Closes all files, which must be complete and keep their hidden names."""
+        """Closes all files, which must be complete; the files keep their hidden names."""
         for file in self.files():
             file.seal()
 
@@ -154,10 +154,10 @@ class PendingDataset:
 def publish_datasets(
     datasets: Sequence[PendingDataset], *, overwrite: bool, exclusive: bool = True, locks: Iterable[OutputLock] = ()
 ) -> None:
-    """Publishes all datasets or none (remote ones: one by one). Old files stay until all new ones are complete.
+    """Publishes all datasets or none (remote datasets: one by one). Old files stay until all new files are complete.
 
-    Without `overwrite`, existing datasets are an error. Locks each local dataset, unless the caller holds its lock
-    and passes the lock in `locks`; locks none if `exclusive` is False.
+    Without `overwrite`, an existing dataset is an error. If `exclusive`, locks each local dataset, except datasets that
+    the caller has locked: their locks must be in `locks`.
     """
     with ExitStack() as own, ExitStack() as written:  # removes unpublished files before it releases locks
         for dataset in datasets:
@@ -176,7 +176,7 @@ def publish_datasets(
 
 
 def is_published(pending: PendingDataset) -> bool:
-    """Returns whether equal index, tokens and columns are published; `OutputExistsError` if index or tokens differ."""
+    """Returns whether equal index, tokens and columns exist already; `OutputExistsError` if index or tokens differ."""
     if (path := existing_path(pending.prefix)) is None:
         return False
     if not all(exists(file.path) and _is_same_file(file) for file in (pending.index, pending.tokens)):
