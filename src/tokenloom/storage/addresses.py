@@ -1,4 +1,4 @@
-"""Object addresses (`s3://bucket/key`, `msc://profile/key`, …) and the protocol of object store clients."""
+"""Object addresses (`s3://bucket/key`, `msc://profile/key`, …) and `ObjectClient`, the interface of store clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STORES: dict[str, str] = {
     "msc": "tokenloom.storage.stores:MultiStorageClient",
     "hf": "tokenloom.storage.stores:HubClient",
 }
-"""The client class of each scheme, as `MODULE:CLASS`; called with an `ObjectAddress` and `ObjectStorageSettings`."""
+"""The client class of each scheme, `MODULE:CLASS`; its arguments are an `ObjectAddress` and `ObjectStorageSettings`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def is_remote(path: str) -> bool:
 
 
 def parse_address(path: str, *, is_folder: bool = False) -> ObjectAddress:
-    """Parses an address; `ConfigError` if it is invalid. With `is_folder`, an empty key means the whole bucket."""
+    """Parses an address; `ConfigError` if invalid. With `is_folder`, an empty key means the whole bucket."""
     path = admit(path)
     scheme, _, rest = path.partition("://")
     bucket, _, key = rest.partition("/")
@@ -79,7 +79,7 @@ def parse_address(path: str, *, is_folder: bool = False) -> ObjectAddress:
 
 
 def canonical_path(path: str) -> str:
-    """Returns the form of a path that can be compared: an address without its query, or an absolute local path."""
+    """Returns a path in the form for comparisons: an address without its query string, or an absolute local path."""
     return admit(path) if is_remote(path) else os.path.abspath(path)
 
 
@@ -89,7 +89,7 @@ def short_hash(*parts: object) -> str:
 
 
 def relative_name(path: str, *, owner: str) -> str:
-    """Returns the name of `path` to write into the file `owner`; relative if `path` is below the folder of `owner`."""
+    """Returns the name of `path` to write into the file `owner`: relative below `owner`'s folder, else absolute."""
     if is_remote(owner):
         folder = owner.rpartition("/")[0] + "/"
         if not is_remote(path):
@@ -123,7 +123,7 @@ class ObjectClient(Protocol):
         """Returns the current version of an object."""
 
     def read(self, address: ObjectAddress, start: int, stop: int, version: ObjectVersion) -> Any:
-        """Returns bytes [start, stop) as a buffer; `ReplacedObjectError` if the version is not `version`."""
+        """Returns bytes [start, stop) as a buffer; `ReplacedObjectError` if the object now has another version."""
 
     def upload(self, address: ObjectAddress, path: str) -> None:
         """Uploads the local file `path` atomically as the object `address`."""

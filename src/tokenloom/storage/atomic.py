@@ -20,7 +20,7 @@ _LOGGER = logging.getLogger(__name__)
 _BUFFER_BYTES = 1 << 20
 
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EACCES, errno.EPERM, errno.EISDIR)
-"""Error codes if a filesystem cannot sync folders, or if we may write into a folder but not open it."""
+"""Error codes if a filesystem cannot sync folders, or if we may write into a folder but not open the folder."""
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 """Error codes of filesystems without locks, such as Lustre mounted without `-o flock`."""
@@ -31,7 +31,7 @@ def storage_errors(action: str, path: str) -> Iterator[None]:
     """Converts an `OSError` in the `with` block to a `StorageError` that names the action and the path."""
     try:
         yield
-    except TokenloomError:  # some are `OSError`s, too
+    except TokenloomError:  # some of these are `OSError`s, too
         raise
     except OSError as error:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -42,9 +42,9 @@ def storage_errors(action: str, path: str) -> Iterator[None]:
 class PendingFile:
     """A file that is written under a hidden name in its final folder; `publish` renames it atomically.
 
-    Before `publish`, an exception in the `with` block, `discard` or garbage collection removes the hidden file. Only
-    `kill -9` leaves it, as `.NAME.PROCESS-….tmp`. Of two writers of one path, the last to publish wins. A published
-    file survives a loss of power, except with `durable=False`: no slow `fsync`, for files that can be rebuilt.
+    Before `publish`, `discard`, garbage collection or an exception in the `with` block removes the hidden file. Only
+    `kill -9` leaves a hidden file, `.NAME.PROCESS-….tmp`. Of two writers of one path, the last to publish wins. A
+    published file survives a loss of power, unless `durable=False` skips the slow `fsync` for a file easy to rebuild.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
@@ -113,7 +113,7 @@ class PendingFile:
             sync_folder(os.path.dirname(self.path) or ".")
 
     def release(self) -> None:
-        """Leaves the sealed hidden file to the caller; this object no longer removes it."""
+        """Leaves the sealed hidden file to the caller; this object no longer removes the file."""
         self._hidden_path = None
 
     def discard(self) -> None:
@@ -147,7 +147,7 @@ def publish_bytes(path: str, data: bytes, *, durable: bool = False) -> None:
 
 
 def remove_pending(prefixes: Iterable[str], *, process: int | str) -> None:
-    """Removes a dead process's hidden files for paths that start with `prefixes`; skips folders with a journal."""
+    """Removes hidden files of a dead `process` for paths that start with `prefixes`; skips folders with a journal."""
     split = map(os.path.split, prefixes)
     starts = tuple(os.path.join(folder or ".", f".{name}") for folder, name in split)
     for folder in {os.path.dirname(start) for start in starts}:

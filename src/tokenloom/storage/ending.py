@@ -38,7 +38,7 @@ def submit(executor: Executor, function: Callable[[], T]) -> Future[T]:
 
 
 def interruptible(call: Callable[[], T]) -> T:
-    """Returns `call()`, which may block outside of Python; meanwhile the main thread can still handle signals."""
+    """Returns the result of `call`, which may block outside of Python; the main thread still handles signals."""
     return run_in_thread(call).result() if threading.current_thread() is threading.main_thread() else call()
 
 
@@ -57,7 +57,7 @@ def run_in_thread(call: Callable[[], T]) -> Future[T]:
 
 @contextmanager
 def daemons_stopped() -> Iterator[None]:
-    """Blocks a daemon thread forever if the `with` block fails while the interpreter ends. Hold no lock meanwhile."""
+    """Blocks a daemon thread forever if the `with` block fails while the interpreter ends. Hold no lock around it."""
     try:
         yield
     except (StorageError, CancelledError):
@@ -69,5 +69,5 @@ def daemons_stopped() -> Iterator[None]:
 
 
 with suppress(RuntimeError):  # raised if the interpreter is already ending
-    # Runs before executors wait for their threads, as calls run in reverse order; `atexit` calls run even later.
+    # Runs before executors wait for their threads, as functions run in reverse order; `atexit` functions run later.
     threading._register_atexit(ENDING.set)  # type: ignore[attr-defined]

@@ -43,7 +43,7 @@ class RecordedFile:
 
 
 def record_file(path: str, *, version: FileVersion | None = None) -> RecordedFile:
-    """Records the present state of a file or object; `ChangedFileError` if the file's version is not `version`."""
+    """Makes the `RecordedFile` of a file or object; `ChangedFileError` if the version of the file is not `version`."""
     if is_remote(path):
         remote = RemoteFile(path).version
         return RecordedFile(path=path, num_bytes=remote.num_bytes, etag=remote.etag)
@@ -56,7 +56,7 @@ def record_file(path: str, *, version: FileVersion | None = None) -> RecordedFil
 
 @dataclass(frozen=True)
 class Extents:
-    """The byte ranges of parts (files or objects) in a whole: int64[num_parts] `starts`, ascending, and `sizes`."""
+    """Byte ranges of parts (files or objects) in a joint range: ascending `starts`, and `sizes`, int64[num_parts]."""
 
     starts: Integers
     sizes: Integers
@@ -77,7 +77,7 @@ class Extents:
 
     @property
     def num_bytes(self) -> int:
-        """The size of the whole in bytes, including gaps."""
+        """The size of the joint range in bytes, including gaps."""
         return int(self.starts[-1] + self.sizes[-1]) if len(self.starts) else 0
 
     @cached_property
@@ -95,7 +95,7 @@ class Extents:
         return self.held_before(offset + length) - self.held_before(offset) == length
 
     def parts_at(self, offsets: Integers) -> Integers:
-        """Returns the index of each offset's part, int64[count]; an offset in a gap belongs to the part before it."""
+        """Returns the part index, int64[count], of each offset; offsets in a gap belong to the part before the gap."""
         return np.asarray(np.searchsorted(self.starts, offsets, side="right") - 1)
 
     def held_before(self, offset: int) -> int:
@@ -120,9 +120,9 @@ class ExtentSource(ByteSource):
     """A `ByteSource` that joins `files` (files or objects) to one range of bytes; `files[i]` is part i of `extents`.
 
     If `mmap` is True and no part is an object, starts in `extents` must be multiples of the page size. The first read
-    then maps all files into one range of addresses (two mappings and no descriptor per file), and compares them with
-    their records. Otherwise, the first read of a part opens the part, and compares a file with its record.
-    `recorded_in` is the path of the file that contains the records, for messages.
+    then maps all files into one range of addresses (two mappings and no descriptor per file), and compares the files
+    with their records. Otherwise, the first read of a part opens the file or object; a file is compared with its
+    record. `recorded_in` is the path of the file that contains the records, for messages.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class ExtentSource(ByteSource):
                 source.will_need(offsets[mine] - start, lengths[mine], blocks=around)
 
     def check(self, offsets: Integers | None = None) -> None:
-        """Compares the files at byte `offsets` (None: all files) with their records; each read compares objects."""
+        """Compares the files at byte `offsets` (None: all files) with their records; objects are compared when read."""
         if self.mapped is None:
             parts = range(len(self.files)) if offsets is None else np.unique(self.extents.parts_at(offsets)).tolist()
             for part in parts:
@@ -206,7 +206,7 @@ class ExtentSource(ByteSource):
                 yield error.message
 
     def source(self, part: int) -> ByteSource:
-        """Returns the file or object with index `part`; compares a file with its record first."""
+        """Returns the byte source of `files[part]`; the first call compares a file with its record."""
         if (source := self._sources.get(part)) is None:
             source = self._sources[part] = self._open(self.files[part])
         return source
@@ -222,7 +222,7 @@ class ExtentSource(ByteSource):
         return source
 
     def version(self, part: int) -> FileVersion | None:
-        """Compares the file of a part with its record; returns the version of the file, or None for an object."""
+        """Returns the version of `files[part]`, or None for an object; the first call compares file and record."""
         source = self.source(part)
         return source.version if isinstance(source, PositionalFile) else None
 

@@ -1,8 +1,8 @@
 """JSON files: a parser with limits, and the conversion of dataclasses to and from JSON objects.
 
-Members are validated strictly against the annotations of the fields: `int`, `float`, `str`, `bool`, `Any`, `Crc32`, a
-dataclass, a `Literal` of strings (the dataclass itself must check the value), a mapping from `str`, `tuple[X, ...]` of
-one of these, and `X | None`. All members are required unless marked `MAY_BE_MISSING`; unknown members are ignored.
+Each member is validated strictly by the annotation of its field: `int`, `float`, `str`, `bool`, `Any`, `Crc32`, a
+dataclass, a `Literal` of strings (the dataclass itself must check the value) or, with X one of these, `X | None`,
+`tuple[X, ...]` or `Mapping[str, X]`. A member must exist unless marked `MAY_BE_MISSING`; unknown members are ignored.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ _BUFFER_BYTES = 1 << 20
 _WRITE_BYTES = 8 << 20
 
 _REFUSALS = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF, errno.ETXTBSY}
-"""Error codes if a filesystem does not support `copy_file_range`, or two filesystems not between each other."""
+"""Error codes if `copy_file_range` is not supported by a filesystem, or not between two filesystems."""
 
 
 class ByteSource(Protocol):
@@ -62,7 +62,7 @@ def map_file(path: str) -> Bytes:
 
 def map_version(path: str) -> tuple[Bytes, FileVersion]:
     """Maps a file, as `map_file` does; returns the view and the version of the file."""
-    try:  # outside of `storage_errors`: entering that takes longer than mapping
+    try:  # outside of `storage_errors`, as entering this context manager takes longer than mapping
         data, facts = map_with_facts(path)
     except OSError as error:
         with storage_errors("open", path):
@@ -79,7 +79,7 @@ class MappedFile(ByteSource):
     """A file that is mapped into memory on the first read or, with `at_once`, when opened. Reads are views.
 
     All processes share the page cache. Mapping raises a `ChangedFileError` if the file was replaced after opening. Once
-    mapped, the file may be renamed or replaced; if truncated, it reads as zeros, which a `kernels.Watch` detects.
+    mapped, the file may be renamed or replaced; a truncated file reads as zeros, which a `kernels.Watch` detects.
     """
 
     def __init__(self, path: str, *, at_once: bool = False) -> None:
@@ -163,7 +163,7 @@ class PositionalFile(ByteSource):
             self.version.check(FileVersion.of(os.fstat(handle.descriptor)), self.path)
         _HANDLES[self._key] = handle
         while len(_HANDLES) > _MOST_HANDLES:
-            with suppress(StopIteration, KeyError, RuntimeError):  # another thread removed it
+            with suppress(StopIteration, KeyError, RuntimeError):  # another thread removed the handle
                 del _HANDLES[next(iter(_HANDLES))]
         return handle
 
@@ -193,7 +193,7 @@ def sampled_hash(source: ByteSource | Bytes, *, num_pieces: int = 32) -> str:
         if source.mapped is None:
             return hashlib.sha256(b"".join(each.data for each in source.read_many(offsets, lengths))).hexdigest()
         source = source.mapped
-    view = source.data  # slices of a view are four times as fast as of an array; a large run takes 130,000
+    view = source.data  # slicing a view is four times as fast as slicing an array; a large run needs 130,000 slices
     pieces = [view[offset : offset + length] for offset, length in zip(offsets, lengths, strict=True)]
     return hashlib.sha256(b"".join(pieces)).hexdigest()
 
@@ -211,9 +211,9 @@ def copy_range(
 ) -> None:
     """Copies bytes [offset, offset + length) of the file `path` to the current position of the descriptor `target`.
 
-    Copies in the kernel, or through a buffer where the kernel cannot. `ChangedFileError` if the version of the source,
-    before or after the copy, is not `version`. `target_path` is for messages. `write_back` starts writing to disk at
-    once, so that a later `fsync` takes less time. `advance` is called with the number of bytes of each step.
+    Copies in the kernel or, where that is not supported, through a buffer. `ChangedFileError` if the version of the
+    source, before or after the copy, is not `version`. `target_path` is for messages. `write_back` starts writing to
+    disk at once, so that a later `fsync` takes less time. `advance` is called with the number of bytes of each step.
     """
     with storage_errors("open", path):
         source = open_regular(path)
@@ -266,7 +266,7 @@ def write_durably(target: IO[bytes], *parts: memoryview) -> None:
 
 
 def first_difference(path: str, contents: Iterable[memoryview]) -> int | None:
-    """Returns the byte offset where a synced file first differs from `contents`, or None; reads the disk, no cache."""
+    """Returns the first byte offset where a synced file differs from `contents`, or None; reads the disk, no cache."""
     offset = 0
     with storage_errors("read", path), open(path, "rb", buffering=0) as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -62,7 +62,7 @@ _CHECKSUM = struct.Struct("<I")
 _SLACK = 8  # number of announcements by which readers in several threads may be ahead of each other
 
 _GAP_SHARE = 20
-"""Two ranges are merged if the gap is at most 1/20 of each, so at most 1.05 bytes are fetched per byte used."""
+"""Ranges are merged if the gap is at most 1/20 of each range, so at most 1.05 bytes are fetched per byte used."""
 
 Piece = tuple[int, Bytes]
 """The offset and the bytes of a part of an object."""
@@ -75,7 +75,7 @@ class Chunk(Generic[T]):
     num_bytes: int
     load: Callable[[], T]
     name: Hashable = None
-    keys: list[Hashable] = field(default_factory=list)  # of the remaining announced reads
+    keys: list[Hashable] = field(default_factory=list)  # of the announced reads that remain
     turn: int = 0  # number of the last announcement that uses this chunk
     future: Future[T] | None = None
     value: T | None = None  # set after fetching
@@ -96,7 +96,7 @@ class ReadAhead(Generic[T]):
         self._announced: dict[Hashable, deque[tuple[Chunk[T], int]]] = {}  # by read key; int: announcement number
         self._chunks: dict[Hashable, Chunk[T]] = {}  # by name: chunks with announced reads
         self._waiting: deque[Chunk[T]] = deque()
-        self._held: dict[Chunk[T], None] = {}  # in memory or in flight, in the order of their requests
+        self._held: dict[Chunk[T], None] = {}  # chunks in memory or in flight, in the order of their requests
         self._held_bytes = 0
         self.num_loading: int = 0
         self._turn = 0
@@ -230,7 +230,7 @@ def merge_ranges(offsets: Integers, lengths: Integers, *, most_bytes: int) -> li
 
 
 def own_folder(path: str, *, hint: str) -> str:
-    """Creates a folder if missing; returns `path`. `StorageError` if it is a link, or if others may write to it."""
+    """Creates a folder if missing; returns `path`. `StorageError` for a link, or if other users may write to it."""
     with storage_errors("create", path):
         os.makedirs(path, mode=0o700, exist_ok=True)
         found = os.lstat(path)
@@ -262,8 +262,8 @@ def filling(path: str) -> Iterator[tuple[int, str] | None]:
 class BlockCache:
     """A cache of blocks of objects, in a folder that all threads and processes of a node share.
 
-    A block is a file with bytes of an object and their CRC-32. Readers map the file, so they can still read an evicted
-    block. A lock lets only one process fetch a block. The budget does not count blocks that are being filled.
+    A block is a file with bytes of an object and the CRC-32 of these bytes. Readers map the file, so they can still
+    read an evicted block. Only one process at a time fetches a block. Blocks count for the budget once they are filled.
     """
 
     def __init__(self, folder: str, *, budget_bytes: int) -> None:
@@ -271,7 +271,7 @@ class BlockCache:
         self._budget_bytes = budget_bytes
 
     def obtain(self, name: str, num_bytes: int, fetch: Callable[[], Bytes]) -> Bytes | None:
-        """Returns a block, fetched if missing. None if it exceeds the budget or (with a warning) cannot be cached."""
+        """Returns a block, fetched if missing; None if it exceeds the budget or (with a warning) cannot be cached."""
         while True:
             path = os.path.join(self._folder, f"{name}.block")
             try:
@@ -314,7 +314,7 @@ class BlockCache:
 
 
 def _open_block(path: str, num_bytes: int) -> Bytes | None:
-    """Returns the bytes of a block and marks it as used; None if it is missing or damaged. Removes a damaged block."""
+    """Returns the bytes of a block and marks the block as used; None if missing or damaged. Removes a damaged block."""
     try:
         data, _ = map_file(path)
         if len(data) == num_bytes + _CHECKSUM.size:
@@ -329,7 +329,7 @@ def _open_block(path: str, num_bytes: int) -> Bytes | None:
 
 
 class ObjectStorage:
-    """The clients, threads and cache of this process for one set of settings. Thread-safe; forks do not inherit it."""
+    """The clients, threads and cache of this process for equal `settings`. Thread-safe; not inherited by forks."""
 
     def __init__(self, settings: ObjectStorageSettings) -> None:
         self.settings = settings
@@ -358,7 +358,7 @@ class ObjectStorage:
         return BlockCache(self.subfolder("blocks"), budget_bytes=self.settings.cache_bytes)
 
     def share(self, num_processes: int) -> None:
-        """Divides the limits of prefetched bytes and of requests by (ranks of the node × `num_processes`)."""
+        """Divides the limits of prefetched bytes and of requests by (number of ranks of the node × `num_processes`)."""
         num_ranks = os.environ.get("LOCAL_WORLD_SIZE", "")  # set by launchers such as torchrun
         num_processes *= max(1, int(num_ranks)) if num_ranks.isdecimal() else 1
         self.ahead.budget_bytes = self.settings.read_ahead_bytes // num_processes
@@ -407,7 +407,7 @@ class ObjectStorage:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _ask(self, address: ObjectAddress, attempt: Callable[[], T], *, may_be_denied: bool = False) -> T:
-        """Calls `attempt` until it succeeds, or the deadline or the limit of retries is reached; pauses double.
+        """Calls `attempt` until a call succeeds, or the deadline or limit of retries is reached; each pause doubles.
 
         A denied request is retried unless `may_be_denied`: once access was granted, an expired token or a busy server
         is more likely than wrong credentials.
@@ -536,8 +536,8 @@ class RemoteFile(ByteSource):
     def will_need(self, offsets: Integers, lengths: Integers, *, blocks: Ranges | None = None) -> None:
         """Announces later reads of exactly these ranges, in this order, so that they are prefetched.
 
-        `blocks` has the start and the stop of a block around each range; whole blocks are then fetched into the cache
-        of the node. If `blocks` is None, only the ranges are fetched.
+        With `blocks`, the starts and the stops of a block around each range, whole blocks are fetched into the cache of
+        the node. If `blocks` is None, only the ranges are fetched.
         """
         used, load = np.flatnonzero(lengths), self._fetch
         keys = [(self.name, *each) for each in zip(offsets[used].tolist(), lengths[used].tolist(), strict=True)]
@@ -626,7 +626,7 @@ def _download(remote: RemoteFile, descriptor: int) -> None:
 
 
 def local_copy(remote: RemoteFile) -> str:
-    """Returns the path of a local copy of an object; the first process of the node downloads the copy for all."""
+    """Returns the path of a local copy of an object; one process of the node downloads the copy for all processes."""
     storage = object_storage(remote.settings)
     folder, address = storage.subfolder("copies"), short_hash(remote.address)
     path = os.path.join(folder, f"{address}-{short_hash(remote.version.num_bytes, remote.version.etag)}")

@@ -13,7 +13,7 @@ journal that refers to the first group; the first journal is written again, with
 complete a step before any group begins the next step. The journal of the first group is removed last.
 
 A failure or crash before step 2 leaves the old group. After step 2, the next process that writes or opens the group
-takes the other steps (`recover`). So a reader finds the old group, no group, or the new group, but never a mixture.
+takes the remaining steps (`recover`). So a reader finds the old group, the new group or no group, but never a mixture.
 
 A lock, `.NAME.lock`, excludes other writers of a group; the lock ends with its process (`OutputLock`).
 """
@@ -45,12 +45,12 @@ _LOGGER = logging.getLogger(__name__)
 
 _PATIENCE_SECONDS = 30.0  # longest wait of a reader for a group that is being replaced
 _LOOK_SECONDS = 0.02
-_BRIEF_SECONDS = 1.0  # longest wait of a writer for a lock; readers hold one only for the renames of a recovery
+_BRIEF_SECONDS = 1.0  # longest wait of a writer for a lock; readers hold a lock only for the renames of a recovery
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileGroup:
-    """Files that are published together; readers open the key file first, and no other file without it.
+    """Files that are published together; readers open the key file first, and no other file if it is missing.
 
     `files` are new, unpublished files, the key file last. `names` are the final paths of all files that an old or new
     version of the group may have; publishing removes each existing file among `names` that `files` does not replace.
@@ -63,9 +63,9 @@ class FileGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """The journal of a group. Only the journal of `first` lists files, for all groups; other journals name `first`.
+    """The journal of a group. Only the journal of `first` lists files, those of all groups; others only name `first`.
 
-    `new` maps final to hidden paths, and is empty until all groups have journals. `gone` are the old files to remove.
+    `new` maps final to hidden paths, and is empty until all groups have journals. `gone` lists old files to remove.
     """
 
     first: str
@@ -85,20 +85,20 @@ class Journal:
 def publish_together(groups: Sequence[FileGroup], *, replace: bool, locked: Collection[str] = ()) -> None:
     """Publishes the files of all groups and removes old files; a failure or crash leaves all old or all new groups.
 
-    Existing files are replaced only if `replace`. `locked` contains the keys of groups that the caller has locked; with
-    several groups, the caller must lock the first. This function locks the others until their journals exclude writers.
+    Existing files are replaced only if `replace`. `locked` has the keys of groups that the caller has locked; with
+    several groups, the first must be among them. Other groups are locked until their journals exclude writers.
 
     Raises:
         OutputExistsError: a file exists, and `replace` is False.
         OutputBusyError: another process is writing a group.
-        StorageError: writing failed. The old files remain or, if a note says so, the new files appear when opened next.
+        StorageError: writing failed. The old files remain, unless a note says that new files appear when opened next.
     """
     if not groups:
         return
     files, old_keys = [file for group in groups for file in group.files], list[str]()
     durable = any(file.is_durable for file in files)
     first, gone = groups[0].key, list[str]()
-    keys = tuple(group.files[-1].path for group in groups)  # key files, spelled as in the paths of the files
+    keys = tuple(group.files[-1].path for group in groups)  # paths of the key files, spelled as in `files`
     try:
         for file in files:
             file.seal()
@@ -151,7 +151,7 @@ def _end_failed(first: str, keys: Sequence[str], old_keys: Sequence[str]) -> Lit
                 sync_folder(os.path.dirname(first) or ".")  # before the hidden files that the journal lists are removed
     except OSError:
         return "begun"
-    with suppress(OSError):  # without the first journal, the others have no effect
+    with suppress(OSError):  # without the first journal, the other journals have no effect
         _remove_journals(keys[1:], first)
     return "old"
 
@@ -169,7 +169,7 @@ def _replaced(group: FileGroup, *, replace: bool) -> list[str]:
 
 
 def _finish(journal: Journal, *, durable: bool = True) -> None:
-    """Takes steps 3 to 5 of the module docstring; repeat it after a failure. The caller must lock the first group."""
+    """Takes steps 3 to 5 of the module docstring; call again after a failure. The caller must lock the first group."""
     others = other_folders(journal.first, [*journal.new, *journal.gone])
     folders = [os.path.dirname(journal.first) or ".", *others]
     between = folders if others else []
@@ -220,7 +220,7 @@ def journal_path(key: str) -> str:
 
 
 def _write_journal(journal: Journal, key: str, *, durable: bool) -> None:
-    """Writes the journal of a group. Its paths are relative, because other machines may mount the folder elsewhere."""
+    """Writes the journal of a group, with relative paths, as other machines may mount the folder at another path."""
     folder = os.path.realpath(os.path.dirname(key) or ".")
     relative = journal.renamed(lambda name: os.path.relpath(canonical_name(name), folder))
     publish_bytes(journal_path(key), json.dumps(members_of(relative)).encode(), durable=durable)
@@ -252,7 +252,7 @@ def remove_file(path: str) -> None:
 
 
 def recover(key: str) -> bool:
-    """Finishes a replacement whose process died, or waits up to 30 s for a live process; False if there is none."""
+    """Finishes a replacement whose process died, or waits up to 30 s for a live one; False without a replacement."""
     if is_remote(key) or not os.path.lexists(journal_path(key)):
         return False
     deadline = time.monotonic() + _PATIENCE_SECONDS
@@ -347,7 +347,7 @@ def _owner(descriptor: int) -> str:
 
 
 def _sign(descriptor: int, key: str) -> None:
-    """Writes process and host into a lock file; removes hidden files of the last holder if it died on this host."""
+    """Writes process and host into a lock file; removes hidden files of a last holder that died on this host."""
     host = socket.gethostname()
     with suppress(OSError):  # the disk may be full, and leftovers only take space
         found = re.fullmatch(rf"process ([0-9]+) on {re.escape(host)}", _owner(descriptor))
@@ -364,7 +364,7 @@ def _settle(key: str) -> None:
         _finish(journal)
         _LOGGER.info("finished or withdrew the replacement of `%s`, whose process died", key)
     elif os.path.lexists(journal_path(journal.first)):
-        OutputLock(journal.first).release()  # finishes this group if that journal lists it
+        OutputLock(journal.first).release()  # finishes this group if the first journal lists its files
     remove_file(journal_path(key))
 
 
@@ -376,7 +376,7 @@ def make_folder_of(path: str) -> None:
 
 
 def write_report(path: str, data: bytes, *, overwrite: bool) -> bool:
-    """Writes a file atomically; returns False if it already contains `data`. Replaces other contents if `overwrite`."""
+    """Writes a file atomically; returns False if `data` is there already. Replaces other contents if `overwrite`."""
     if os.path.lexists(path):
         with storage_errors("open", path), open(open_regular(path), "rb") as stream:
             if stream.read(len(data) + 1) == data:

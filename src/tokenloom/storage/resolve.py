@@ -57,7 +57,7 @@ def read_start(path: str, num_bytes: int, *, settings: ObjectStorageSettings | N
 
 
 def _called(folder: str, method: str, settings: ObjectStorageSettings | None = None, *, is_folder: bool = True) -> Any:
-    """Calls `method` of the client with the address `folder`; returns (parsed address, result of the call)."""
+    """Calls the client's method named `method` with the address `folder`; returns (parsed address, result)."""
     address = parse_address(folder, is_folder=is_folder)
     storage = object_storage(settings or ObjectStorageSettings())
     with storage.waiting_for_answer(address):
@@ -74,7 +74,7 @@ def names_in(folder: str) -> list[str]:
 
 
 def did_you_mean(path: str, *, suffix: str = "") -> str | None:
-    """Returns a hint for a missing path, or None: a similar path, or that the folder of the path is missing, too."""
+    """Returns a hint for a missing path: a similar path, or that the folder of the path is missing, too; else None."""
     folder, name = os.path.split(path)
     try:
         found = names_in(folder or ".")
@@ -109,7 +109,7 @@ def remove(path: str, *, settings: ObjectStorageSettings | None = None) -> None:
 
 
 def keep_copy(path: str) -> PendingObject | None:
-    """Copies an object; `publish` of the copy restores the object later. None if there is no object."""
+    """Returns a copy of an object; `publish` of the copy restores the object. None if the object does not exist."""
     if not exists(path):
         return None
     kept = PendingObject(path)
@@ -168,7 +168,7 @@ class RemoteStream(io.RawIOBase):
             stop = self._stop = min(self._position + self._tail_bytes, self._remote.num_bytes)
             self._tail_bytes = min(2 * self._tail_bytes, step)
         ahead = min(self._position + _STEPS_AHEAD * step, stop)
-        while self._announced < ahead:  # a joint announcement would be merged into one request
+        while self._announced < ahead:  # one announcement of several ranges would be merged into one request
             length = min(step, stop - self._announced)
             self._remote.will_need(np.array([self._announced]), np.array([length]))
             self._announced += length
@@ -178,7 +178,7 @@ class RemoteStream(io.RawIOBase):
 def open_stream(
     path: str, *, buffer_bytes: int, start: int = 0, stop: int | None = None, version: ObjectVersion | None = None
 ) -> io.BufferedReader:
-    """Opens a buffered binary stream from byte `start`; `stop` bounds the prefetching of an object, not the stream."""
+    """Opens a buffered binary stream from byte `start` to the end; an object is prefetched up to byte `stop`."""
     if is_remote(path):
         remote = RemoteFile(path, version=version)
         end = remote.num_bytes if stop is None else min(stop, remote.num_bytes)

@@ -1,8 +1,8 @@
 """Keeps the secrets in addresses out of files, messages, names made by hashing, and pickles.
 
-The query of an `http(s)` address may contain a signature. `admit` removes the query from an address that a user
-passes, and stores the query in this process; clients call `query_of` when they send a request. A query is sent
-for its own object and for the other files of the same dataset.
+The query string of an `http(s)` address may contain a signature. `admit` removes the query string from an address that
+a user passes, and stores the string in this process; clients call `query_of` when they send a request. A query string
+is sent for its own object and for the other files of the same dataset.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SIGNING = re.compile(
     r"|e|token|.*[-_]token|s[vreptsidk]|srt?|spr|st|sk[a-z]+|hmac|hdnts|verify|response-.*",
     re.IGNORECASE,
 )
-"""Names of query parameters with which clouds and content networks sign addresses; they do not name an object."""
+"""Names of query parameters that do not name an object: clouds and content networks sign addresses with them."""
 
 _USER = re.compile(r"(?<=://)[^\s/?#'\"`<>]*@")
 _USER_WITH_SLASH = re.compile(r"(?<=://)[^\s/?#:@'\"`<>]+:(?!\d+(?:/|$))[^\s@'\"`<>]*@")
@@ -34,7 +34,7 @@ _queries: dict[str, str] = {}
 
 
 def admit(path: str) -> str:
-    """Stores the query string ("?…") of an address and returns the address without it; returns other paths unchanged.
+    """Stores the query string ("?…") of an address; returns the address without the string, other paths unchanged.
 
     `ConfigError` if the address contains a user or password, or if the query string and an earlier query string of the
     same address name different objects.
@@ -61,9 +61,9 @@ def admit(path: str) -> str:
 
 
 def remember(queries: Mapping[str, str]) -> None:
-    """Stores the query strings of signed URLs, by address; a renewed signature replaces an earlier one."""
+    """Stores the query strings of signed URLs, by address; a renewed query string replaces the earlier string."""
     global _queries
-    with READING_LOCK:  # another thread may fork while this one unpickles a dataset
+    with READING_LOCK:  # another thread may fork while this thread unpickles a dataset
         for address, query in queries.items():
             known = _queries.get(address)
             if known is not None and _naming(known) != _naming(query):
@@ -73,7 +73,7 @@ def remember(queries: Mapping[str, str]) -> None:
 
 
 def query_of(address: str) -> str | None:
-    """Returns the query to send with an address: its own query, else that of a file of the same dataset, else None."""
+    """Returns the query string to send with an address: its own, else one of a file of the same dataset, else None."""
     head, slash, name = address.rpartition("/")
     found = _queries.get(address)
     while _queries and found is None and "." in name:
@@ -84,17 +84,17 @@ def query_of(address: str) -> str | None:
 
 
 def is_signed_alike(address: str) -> bool:
-    """Returns whether an address has no query of its own, but uses the query of another file of its dataset."""
+    """Returns whether an address has no query string of its own, but uses that of another file of its dataset."""
     return address not in _queries and query_of(address) is not None
 
 
 def known_queries() -> dict[str, str]:
-    """Returns all stored queries by address; pass these to other processes only in memory."""
+    """Returns all stored query strings by address; pass the strings to other processes only in memory."""
     return dict(_queries)
 
 
 def queries_for_child() -> dict[str, str]:
-    """Returns all queries while `multiprocessing` starts a process; else {}, because pickles may be stored in files."""
+    """Returns all query strings while `multiprocessing` starts a process; else {}: pickles may be stored in files."""
     from multiprocessing.context import get_spawning_popen  # slow to import
 
     return known_queries() if _queries and get_spawning_popen() is not None else {}
@@ -120,7 +120,7 @@ def clean_cause(error: BaseException) -> BaseException | None:
 
 
 def endpoint_of(variable: str) -> str | None:
-    """Returns the endpoint in an environment variable, or None; `ConfigError` if it contains secrets."""
+    """Returns the endpoint in an environment variable, or None; `ConfigError` if the endpoint contains secrets."""
     endpoint = os.environ.get(variable) or None
     rest = (endpoint or "").partition("://")[2]
     if "@" in rest or "?" in rest:

@@ -20,9 +20,9 @@ class ObjectStorageSettings:
     Attributes:
         cache_path: local folder, shared by all processes of a node, for index files and blocks; on disk or in memory
             (/dev/shm). Default: $TOKENLOOM_CACHE, else $XDG_CACHE_HOME/tokenloom, else ~/.cache/tokenloom.
-        cache_bytes: limit for all blocks in that folder, in bytes.
-        block_bytes: size of a block, and limit for one request, in bytes.
-        read_ahead_bytes: limit for prefetched ranges in memory, in bytes.
+        cache_bytes: maximum number of bytes of all blocks in that folder.
+        block_bytes: number of bytes of a block, and maximum number of bytes per request.
+        read_ahead_bytes: maximum number of prefetched bytes in memory.
         concurrency: maximum number of concurrent requests.
         timeout_seconds: time limit for one request.
         deadline_seconds: time limit for one read, including all its retries.

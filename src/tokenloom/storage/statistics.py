@@ -16,8 +16,8 @@ class SourceStatistics:
         bytes_used: bytes returned to readers.
         bytes_fetched: bytes received from the store, ideally equal to `bytes_used`.
         requests: number of requests, including failed ones.
-        hits: reads answered from the cache or from prefetched ranges.
-        waits: reads that had to wait for the store.
+        hits: number of reads answered from the cache or from prefetched ranges.
+        waits: number of reads that had to wait for the store.
         wait_seconds: total time of these waits.
         retries: number of repeated requests.
     """

@@ -44,19 +44,19 @@ _WAYS = {
 
 _CLASSES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}  # names of the store classes of obstore, by scheme
 
-_MOST_SIGNED_STORES = 128  # maximum number of cached stores of obstore for signed addresses; each address takes one
+_MOST_SIGNED_STORES = 128  # maximum number of cached stores of obstore for signed addresses, one store per address
 
 S3_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_S3_ENDPOINT_URL")
-"""Environment variables of the S3 endpoint: boto3's, obstore's, and an older one. The first that is set counts."""
+"""Environment variables of the S3 endpoint: of boto3, of obstore, and an older one. The first that is set counts."""
 
 _ENDPOINTS = (*S3_VARIABLES, "AWS_METADATA_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT", "GOOGLE_BASE_URL")
-"""Environment variables with URLs of servers. obstore reads some itself, and would print secrets in them in errors."""
+"""Environment variables with URLs of servers. obstore reads some itself, and its errors would print secrets in URLs."""
 
 _SERVER = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[^\s/:\[\]]+)(:\d{1,5})?(/\S*)?")
 
 
 class _Client:
-    """Base class of the clients; converts the errors of a client's library to `StorageError`s without secrets."""
+    """Base class of the clients; converts errors of a client's library to `StorageError`s that contain no secrets."""
 
     _failures: tuple[type[BaseException], ...]
     """Error classes of the library."""
@@ -171,7 +171,7 @@ def _version_of(meta: Any) -> ObjectVersion:
 
 
 def s3_endpoint() -> tuple[str, str] | None:
-    """Returns (environment variable, URL) of the S3 endpoint; None, which means Amazon's, if no variable is set."""
+    """Returns (environment variable, URL) of the S3 endpoint; None (Amazon's endpoint) if no variable is set."""
     named = ((variable, endpoint_of(variable)) for variable in S3_VARIABLES)
     variable, url = next(((variable, url.rstrip("/")) for variable, url in named if url), ("", ""))
     if not url:
@@ -374,7 +374,7 @@ def _version_of_file(file: Any) -> ObjectVersion:
 
 
 def _tag_of(headers: Any) -> str | None:
-    """Returns the file hash in an answer of the hub; None for an answer of another server, whose etags differ."""
+    """Returns the file hash in an answer of the hub; None for another server's answer: its etags are no file hashes."""
     tag = headers.get("x-linked-etag") or (headers.get("etag") if "x-repo-commit" in headers else None)
     return None if tag is None else tag.removeprefix("W/").strip('"')
 

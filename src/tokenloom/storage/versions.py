@@ -1,4 +1,4 @@
-"""File versions, which detect a file that was replaced or modified, and functions that open only regular files."""
+"""File versions, which detect that a file was replaced or modified, and functions that open only regular files."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ with suppress(OSError):
     HERE = f"{boot_id()}/{mount_namespace()}"
 
 
-class FileVersion(NamedTuple):  # four times as fast as a frozen dataclass; a start makes two per pair
+class FileVersion(NamedTuple):  # four times as fast as a frozen dataclass; a run makes two per pair at its start
     """The version of a file when it was opened.
 
-    Two versions are of one unchanged file if size and modification time are equal. Within one `namespace`, device and
-    inode must be equal, too, or else `changed_ns`; programs cannot set `changed_ns`. (Some user-space filesystems
-    renumber inodes.)
+    Two versions are of one unchanged file if size and modification time are equal and, in the same `namespace`, also
+    device and inode. As some user-space filesystems renumber inodes, an equal `changed_ns`, which programs cannot set,
+    is enough instead of an equal device and inode.
     """
 
     device: int
@@ -41,7 +41,7 @@ class FileVersion(NamedTuple):  # four times as fast as a frozen dataclass; a st
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
     def is_same(self, other: FileVersion) -> bool:
-        """Returns whether this and `other` are versions of one unchanged file."""
+        """Returns whether this version and `other` are versions of one unchanged file."""
         if (self.num_bytes, self.modified_ns) != (other.num_bytes, other.modified_ns):
             return False
         if self.namespace != other.namespace:
@@ -64,7 +64,7 @@ class FileVersion(NamedTuple):  # four times as fast as a frozen dataclass; a st
 
 def version_of(path: str) -> FileVersion:
     """Returns the current version of a regular file; takes one `stat`."""
-    try:  # outside of `storage_errors`: entering that takes longer than `stat`
+    try:  # outside of `storage_errors`, as entering this context manager takes longer than `stat`
         status = os.stat(path)
     except OSError:
         with storage_errors("open", path):
@@ -90,7 +90,7 @@ def read_at_most(descriptor: int, num_bytes: int) -> bytes:
 
 
 def check_version(descriptor: int, expected: FileVersion | None, path: str) -> None:
-    """Raises a `ChangedFileError` if the version of an open file is not `expected`. `expected=None` accepts any."""
+    """Raises a `ChangedFileError` if the version of an open file is not `expected`; None accepts any version."""
     if expected is not None:
         expected.check(FileVersion.of(os.fstat(descriptor)), path)
 
