@@ -312,7 +312,7 @@ def test_an_overridden_batch_is_used(tmp_path):
 @pytest.mark.parametrize("name", ["batch", "__getitems__", "fill_rows"])
 def test_an_overridden_fast_path_alone_is_an_error(tmp_path, name):
     mine = type("Mine", (GPTDataset,), {name: lambda self, *given, **named: getattr(super(), name)(*given, **named)})
-    text = f"^`Mine` overrides `{name}` but not `__getitem__`, .*\nhint: override `__getitem__`"
+    text = f"^`Mine` overrides `{name}` but not `__getitem__`: .*\nhint: override `__getitem__`"
     with pytest.raises(ConfigError, match=text):
         make_gpt(mine, tmp_path)
 

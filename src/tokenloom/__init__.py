@@ -1,12 +1,12 @@
 """tokenloom: a data pipeline for training large language models.
 
-It turns text into tokenized `.bin`/`.idx` files, and these files into the batches of each rank. The most common names
-are listed in `__all__`; all names are in namespaces:
+It tokenizes text into `.bin`/`.idx` files, and loads the batches of each rank from these files. The most common names
+are listed in `__all__`; each public name is in one of these namespaces:
 
 - `tokenloom.preprocessing`, `tokenloom.tokenizers`: turn text and conversations into datasets
 - `tokenloom.indexed`: read, write, merge and check `.bin`/`.idx` pairs
-- `tokenloom.datasets`, `tokenloom.blending`, `tokenloom.order`: samples by index, of one dataset or a blend
-- `tokenloom.run`: all data of a training run as one dataset, which can be amended during training
+- `tokenloom.datasets`, `tokenloom.blending`, `tokenloom.order`: the samples of one dataset or of a blend, by index
+- `tokenloom.run`: all data of a training run as one dataset; the run can be amended during training
 - `tokenloom.samplers`, `tokenloom.loading`: assign samples to ranks and load batches
 - `tokenloom.packing`, `tokenloom.distributed`: pack samples of variable length; synchronize ranks
 - `tokenloom.storage`: object stores
@@ -92,7 +92,7 @@ __all__ = [
     "write_concatenated",
 ]
 
-if TYPE_CHECKING:  # after the names above: some namespaces have the same name as a function
+if TYPE_CHECKING:  # after the names above, because some namespaces have the same name as a function
     from tokenloom import adapters as adapters
     from tokenloom import blending as blending
     from tokenloom import datasets as datasets

@@ -1,7 +1,7 @@
 """All errors and warnings of tokenloom.
 
-Each class also derives from the standard exception that a caller would expect. Some also derive from `AssertionError`,
-which code written for Megatron catches. This module imports no other module of tokenloom.
+Each class also derives from the standard exception that a caller would expect. Some classes also derive from
+`AssertionError`, which code written for Megatron catches. This module imports no other module of tokenloom.
 """
 
 
@@ -89,7 +89,7 @@ class TokenizerError(TokenloomError, ValueError):
 
 
 class MissingTokenError(TokenizerError, NotImplementedError):
-    """A tokenizer does not define a special token; Megatron's tokenizers raise `NotImplementedError` for this."""
+    """A tokenizer does not define a special token; Megatron's tokenizers raise `NotImplementedError` in this case."""
 
 
 class InputError(TokenloomError, ValueError):
@@ -101,7 +101,7 @@ class RefusedTextError(TokenizerError, InputError):
 
 
 class StuckRecordError(InputError):
-    """Processing one record exceeds the time limit, in code that cannot be interrupted; the thread keeps running."""
+    """Code that cannot be interrupted exceeds the time limit of a record; the thread of this code keeps running."""
 
 
 class WorkerError(TokenloomError, RuntimeError):
@@ -129,7 +129,7 @@ class ShortDatasetWarning(TokenloomWarning):
 
 
 class CacheNotWrittenWarning(TokenloomWarning):
-    """An index was built but could not be written to the index cache; the next start builds it again."""
+    """An index was built but could not be written to the index cache; the next start builds the index again."""
 
 
 class AmbiguousPadWarning(TokenloomWarning):
@@ -145,7 +145,7 @@ class UntrainableWarning(TokenloomWarning):
 
 
 class TokenizerMismatchWarning(TokenloomWarning):
-    """The data was, or appears to have been, tokenized with another tokenizer."""
+    """The data was, or appears to have been, tokenized with a tokenizer other than the specified one."""
 
 
 class DataMismatchWarning(TokenloomWarning):
@@ -157,7 +157,7 @@ class MissingEodWarning(TokenloomWarning):
 
 
 class ResonanceWarning(TokenloomWarning):
-    """Some ranks read another mixture than the blend: the blend's order repeats in step with the ranks' batches."""
+    """The mixture of some ranks differs from the blend: the blend's order repeats in step with the ranks' batches."""
 
 
 class CutShortWarning(TokenloomWarning):

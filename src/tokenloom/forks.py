@@ -1,4 +1,4 @@
-"""A lock that is safe across `os.fork`: in the child, it is never held by a thread that exists only in the parent."""
+"""A lock that is safe across `os.fork`: in the child process, no thread of the parent process holds the lock."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
-# A fork acquires locks in reverse order of registration. Code that holds our lock may acquire the locks of these two
-# modules, so these modules must register their locks first.
+# A fork acquires locks in reverse order of registration. Code that holds `READING_LOCK` may acquire the locks of these
+# two modules, so these modules must register their locks first.
 _IMPORTED_FIRST = (logging, concurrent.futures.thread)
 
 READING_LOCK = threading.RLock()
-"""A reentrant lock for short critical sections while reading a sample; `os.fork` waits until no thread holds it.
+"""A reentrant lock for short critical sections while reading a sample; `os.fork` waits until no thread holds the lock.
 
-There is only one such lock, because several would need a fixed order of acquisition.
+There is only one such lock, because several locks would need a fixed order of acquisition.
 """
 
 os.register_at_fork(
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 else:
 
     class cached_property(functools.cached_property):
-        """`functools.cached_property` without a lock, as in Python 3.12; in 3.11, it has one lock for all instances.
+        """`functools.cached_property` without a lock, as in Python 3.12; Python 3.11 has one lock for all instances.
 
         If several threads compute the value at the same time, the value computed last is stored.
         """

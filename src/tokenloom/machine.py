@@ -21,12 +21,12 @@ def boot_id() -> str:
 
 
 def mount_namespace() -> int:
-    """Returns the ID of this process's mount namespace, one per container; raises `OSError` if not on Linux."""
+    """Returns the ID of this process's mount namespace, unique per container; raises `OSError` if not on Linux."""
     return os.stat("/proc/self/ns/mnt").st_ino
 
 
 def is_running(process: int) -> bool:
-    """Returns whether a process with this ID exists on this machine."""
+    """Returns whether a process with the ID `process` exists on this machine."""
     return os.path.exists(f"/proc/{process}")
 
 
@@ -39,7 +39,7 @@ def process_namespace() -> str:
 
 
 def process_start(process: int) -> str | None:
-    """Returns when a process started, in clock ticks since boot; None if the process does not exist or has ended."""
+    """Returns the start time of a process, in clock ticks since boot; None if the process is missing or has ended."""
     try:
         with open(f"/proc/{process}/stat", "rb") as stream:
             state, *fields = stream.read().rpartition(b")")[2].split()

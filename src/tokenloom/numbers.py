@@ -36,8 +36,8 @@ class Item:
 
     Attributes:
         text: the item without surrounding whitespace; may be empty.
-        number: index of the item in the list, from 1.
-        column: column of the item's first character in the text of the list, from 1.
+        number: index of the item in the list, counted from 1.
+        column: column of the item's first character in the text of the list, counted from 1.
     """
 
     text: str
@@ -56,7 +56,7 @@ def quoted(text: str) -> str:
 
 
 def items_of(text: str, *, separators: str = ",", blanks_separate: bool = False) -> list[Item]:
-    """Splits a text at separators into items, including empty items; an empty text is one empty item.
+    """Splits a text at separators into items, including empty items; an empty text becomes one empty item.
 
     Each character of `separators` is a separator; with `blanks_separate`, whitespace is a separator, too.
 
@@ -103,7 +103,7 @@ def parse_integer(text: str, where: str, *, at_least: int | None = None) -> int:
 
 
 def parse_bytes(text: str) -> int:
-    """Parses a size such as `500MB`; returns the number of bytes, rounded down, which must be in [1, 2**63).
+    """Parses a size such as `500MB`; returns the number of bytes, rounded down. The result must be in [1, 2**63).
 
     Units are KB, MB, GB and TB (powers of 1000), and KiB, MiB, GiB and TiB (powers of 1024).
 
@@ -121,7 +121,7 @@ def parse_bytes(text: str) -> int:
 
 
 def bytes_text(num_bytes: int) -> str:
-    """Formats a number of bytes for `parse_bytes`, in the largest unit that divides the number evenly.
+    """Formats a number of bytes in the syntax of `parse_bytes`, with the largest unit that divides the number evenly.
 
     Example:
         >>> bytes_text(1 << 30), bytes_text(64_000)
@@ -161,7 +161,7 @@ def number_or_none(text: str, where: str) -> float | None:
 
 
 def finite_or_none(value: object) -> float | None:
-    """Converts a finite number of any numeric type except bool to float; returns None for all other values."""
+    """Converts a finite number (of any numeric type, but not a bool) to float; returns None for all other values."""
     try:
         number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
     except OverflowError:
@@ -170,7 +170,7 @@ def finite_or_none(value: object) -> float | None:
 
 
 def wrong_value(name: str, needed: str, value: object, *, hint: str | None = None) -> ConfigError:
-    """Returns a `ConfigError` about an invalid value; `name` is a setting or a description of the value.
+    """Returns a `ConfigError` about an invalid value; `name` is the name of a setting, or describes the value.
 
     Example:
         >>> wrong_value("num_workers", "0 or more", -1).message
@@ -182,7 +182,7 @@ def wrong_value(name: str, needed: str, value: object, *, hint: str | None = Non
 def checked_integer(
     name: str, value: object, *, at_least: int | None = None, below: int | None = None, hint: str | None = None
 ) -> int:
-    """Validates that a value is an integer in [at_least, below), of any integer type; returns it as an int.
+    """Validates that a value, of any integer type, is in [`at_least`, `below`); returns the value as an int.
 
     Bools, floats and strings are errors. `hint` is the hint of the error for a value out of range.
     """
@@ -206,7 +206,7 @@ def check_count(name: str, value: object) -> None:
 
 
 def checked_number(name: str, value: object, *, at_least: float | None = None, above: float | None = None) -> float:
-    """Validates that a value is a finite number >= `at_least` and > `above`, not a bool; returns it as a float."""
+    """Validates that a value is a finite number (no bool) >= `at_least` and > `above`; returns the value as a float."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise wrong_value(name, "a number", value)
     number = finite_or_none(value)

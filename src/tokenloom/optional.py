@@ -1,4 +1,4 @@
-"""Imports optional dependencies; if one is missing, the error names the install command."""
+"""Imports optional dependencies; if a dependency is missing, the error names the install command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def is_installed(module: str) -> bool:
 
 
 def folder_of(package: str, *, extra: str) -> str:
-    """Returns the folder of a package without importing it; raises `MissingExtraError` if it is not installed."""
+    """Returns the folder of a package without importing it; raises `MissingExtraError` if the package is missing."""
     found = importlib.util.find_spec(package)
     if found is None or found.origin is None:
         raise MissingExtraError(f"`{package}` is not installed", hint=f"run `pip install 'tokenloom[{extra}]'`")

@@ -1,8 +1,8 @@
 """Finds the methods that a user's class overrides, and the stack level of the user's code for warnings.
 
 A fast method such as `batch` replaces many calls of a hook such as `__getitem__`. If a user's class overrides the hook
-but not the fast method, calling the fast method would skip the override. So callers check, once per object (when it is
-created or unpickled), which of the two methods is overridden in the more derived class. Later overrides have no effect.
+but not the fast method, calling the fast method would skip the override. So callers check, once per object (on creation
+or unpickling), which of the two methods is overridden in the more derived class. Later assignments have no effect.
 
 A method counts as tokenloom's if its code is defined in a module of this package, whatever the method's `__module__`
 says. The same rule holds for mixins, patched functions, wrappers, and attributes of an object.
@@ -27,7 +27,7 @@ class Uncalled(NamedTuple):
 
     Attributes:
         remedy: hint of the error, which says what to override or do instead.
-        unless: names of methods; no error if one of them is overridden, since that method may call the hook itself.
+        unless: names of methods that may call the hook themselves; if one of them is overridden, there is no error.
     """
 
     remedy: str
@@ -40,7 +40,7 @@ class Overrides:
 
     Attributes:
         cls: the class, or the class of the object.
-        found: (level, class name) by method name. Level 0 is the object, 1 the class, 2 the next class in the MRO.
+        found: (level, name of overriding class) by method. Level 0 is the object, level k the k-th class in the MRO.
     """
 
     cls: type
@@ -63,7 +63,7 @@ class Overrides:
         return known[1]
 
     def skipped(self, method: str, *hooks: str) -> str | None:
-        """Returns the first override of `hooks` that a call of `method` skips, such as "Mine.__getitem__", or None."""
+        """Returns the first override among `hooks` that `method` skips, such as "Mine.__getitem__"; None if none."""
         nearest, _ = self.found.get(method, (sys.maxsize, ""))
         for hook in hooks:
             level, owner = self.found.get(hook, (sys.maxsize, ""))
@@ -72,14 +72,14 @@ class Overrides:
         return None
 
     def refuse_alone(self, method: str, *hooks: str) -> None:
-        """Raises `ConfigError` if `method` is overridden but none of `hooks` is: the two return different data."""
+        """Raises `ConfigError` if `method` is overridden but none of `hooks`: these would return different data."""
         if method in self.found and self.found.keys().isdisjoint(hooks):
             _, owner = self.found[method]
-            message = f"`{owner}` overrides `{method}` but not `{hooks[0]}`, so the two would return different data"
-            raise ConfigError(message, hint=f"override `{hooks[0]}`, or both")
+            message = f"`{owner}` overrides `{method}` but not `{hooks[0]}`: the methods would return different data"
+            raise ConfigError(message, hint=f"override `{hooks[0]}`, or both methods")
 
     def refuse_uncalled(self, hooks: Mapping[str, Uncalled]) -> None:
-        """Raises `ConfigError` if a hook is overridden, but none of the methods listed in its `unless`."""
+        """Raises `ConfigError` if a hook is overridden but no method in the hook's `unless` is."""
         for name, hook in hooks.items():
             if name in self.found and self.found.keys().isdisjoint(hook.unless):
                 message = f"`{self.found[name][1]}` overrides `{name}`, which tokenloom does not call"
@@ -88,7 +88,7 @@ class Overrides:
 
 _MOST_KNOWN = 1000
 _known: dict[tuple[Any, ...], tuple[list[Any], Overrides]] = {}
-"""Results of `Overrides.of` by class, method names and method ids; keeps the methods alive, so that no id is reused."""
+"""Results of `Overrides.of` by class, method names and method ids; stores the methods, too, so that no id is reused."""
 
 
 def _find(kind: type, own: Mapping[str, Any], names: tuple[str, ...]) -> Overrides:
@@ -111,13 +111,13 @@ def overrides(obj: Any, *names: str) -> bool:
 def is_ours(value: Any, owner: type = FunctionType) -> bool:
     """Returns whether `value`, found as an attribute of class `owner`, is defined in this package.
 
-    A function belongs to the module of its globals, because decorators copy `__module__`.
+    A function counts as defined in the module of its globals, because decorators copy `__module__`.
     """
     if isinstance(value, property):
         value = value.fget
     elif isinstance(value, cached_property):
         value = value.func
-    elif isinstance(value, (staticmethod, classmethod, MethodType)):  # a method of another object, assigned to this one
+    elif isinstance(value, (staticmethod, classmethod, MethodType)):  # or an assigned method of another object
         value = value.__func__
     if type(value) is FunctionType:
         module = value.__globals__.get("__name__", "")
@@ -129,7 +129,7 @@ def is_ours(value: Any, owner: type = FunctionType) -> bool:
 
 
 def level_outside() -> int:
-    """Returns the `stacklevel` for `warnings.warn` to name the innermost frame of the user's code."""
+    """Returns the `stacklevel` with which `warnings.warn` names the innermost frame of the user's code."""
     level, frame, inner = 1, sys._getframe(1), (_PACKAGE, "contextlib")
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in inner:
         level, frame = level + 1, frame.f_back

@@ -1,7 +1,7 @@
 """Reports long waits, and the progress of long work.
 
-Long work opens a `task` and advances it; code that waits for another process or machine opens `waiting_for`. A thread
-passes all open tasks and waits to a reporter, which logs them unless `reporting_to` sets another reporter.
+Long work opens a `task` and advances the task; code that waits for another process or machine opens `waiting_for`. A
+thread passes all open tasks and waits to a reporter. The default reporter logs; `reporting_to` sets another reporter.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def task(
         description: name of the work, such as "merge".
         unit: unit of the amounts: "bytes", or a plural such as "documents".
         total: the amount at the end; None if unknown.
-        done, num_tokens: the amount and the number of tokens done by earlier runs.
+        done, num_tokens: the amount and the number of tokens that were done before the task was opened.
 
     Example:
         >>> with task("merge", unit="bytes", total=20) as advance:
@@ -161,10 +161,10 @@ def reporting_to(reporter: LineReporter) -> Iterator[None]:
 
 
 class LineReporter:
-    """A reporter that prints lines about the oldest open task, every 30 s and at its end, and about long waits.
+    """A reporter that prints lines about long waits, and about the oldest open task: every 30 s, and when it ends.
 
     A wait is reported after 5 s, then every 30 s, but not while a task advances. Waits for the same thing share a line.
-    Not thread-safe. `say` prints a line about a task, `warn` about a wait; `clock` returns the time in seconds.
+    Not thread-safe. `say` prints lines about tasks, `warn` lines about waits; `clock` returns the time in seconds.
     """
 
     def __init__(self, say: _Print, warn: _Print, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -230,7 +230,7 @@ class _Board:
 
     def clear(self) -> None:
         """Forgets all tasks and waits; a forked child must call this, because the child has no reporting thread."""
-        self._lock = threading.RLock()  # reentrant: garbage collection may close a task while its thread has the lock
+        self._lock = threading.RLock()  # reentrant: garbage collection may close a task in the thread with the lock
         self._reporting = threading.RLock()  # held while the reporter is called
         self._open: dict[int, Task | Wait] = {}
         self._thread: threading.Thread | None = None
@@ -252,7 +252,7 @@ class _Board:
                 self.reporter.end(opened, is_complete=is_complete)
 
     def _watch(self) -> None:
-        """Body of the reporting thread; ends if no task or wait is open, because an idle thread makes forks unsafe."""
+        """The reporting thread; ends if no task or wait is open, because an idle thread makes forks unsafe."""
         while True:
             time.sleep(self.reporter.seconds_between_looks)
             with self._reporting:

@@ -19,7 +19,7 @@ class Registry(UserDict[str, Entry]):
 
     Args:
         kind: noun for an object in error messages, such as "input format".
-        homes: location of each object of the package, by the object's name, as "module:attribute".
+        homes: {name: "module:attribute"} with the location of each object of the package.
 
     Example:
         >>> functions = Registry[object]("function", {"dumps": "json:dumps"})

@@ -1,4 +1,4 @@
-"""Samplers, which assign sample positions to ranks, and batch-size schedules."""
+"""Batch-size schedules, and samplers, which assign sample positions to ranks."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Annotated types of settings, and their validation."""
+"""Annotated types of settings, and functions that validate settings."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def checked_path(name: str, path: object, *, example: str | None = None) -> str:
 
 
 def checked_paths(name: str, paths: object, *, example: str | None = None) -> list[str]:
-    """Validates a list of paths; returns strings. A single string is an error, as each letter would become a path."""
+    """Validates a list of paths; returns strings. A single string is an error: each letter would become a path."""
     if isinstance(paths, (str, bytes, os.PathLike)) or not isinstance(paths, Iterable):
         hint = f"write [{paths!r}]" if isinstance(paths, (str, os.PathLike)) else example
         raise wrong_value(name, "a list of paths", paths, hint=hint)

@@ -1,6 +1,6 @@
-"""Checks at `import tokenloom` that Python is new enough and the compiled module has the version of the package.
+"""Checks at `import tokenloom` that Python is new enough and that the compiled module has the version of the package.
 
-This module and `__init__.py` use only syntax that old Python versions can parse, so those versions print the error.
+This module and `__init__.py` use only syntax that old Python versions can parse, so those versions print our messages.
 """
 
 import os
