@@ -446,7 +446,7 @@ def test_a_window_is_its_documents_with_the_label_of_its_last_token(prefix):
 def test_the_pad_id_in_the_data_is_told(prefix):
     dataset = make_dataset(prefix, sequence_length=5, indices=[2], tokenizer=Letters(pad=6))
     shown = shown_sample(dataset, 0, Letters(pad=6))
-    assert shown.notes == ("the data contains the pad id 6 (1 time): read as id 0 without loss",)
+    assert shown.notes == ("the data contains the pad id 6 (1 time), read as id 0 without loss",)
     assert columns_of(shown).id == [4, 5, 0, 7, 8, EOD]
     assert columns_of(shown).loss == [False, True, False, True, True, True]
     assert columns_of(shown).span == [0] * 6
@@ -602,7 +602,7 @@ def test_samples_of_another_kind_are_an_error():
         def __getitem__(self, index):
             return {"text": np.zeros(3)}
 
-    with pytest.raises(ConfigError, match=r"^cannot show samples without 'labels', 'loss_mask', 'tokens'\n"):
+    with pytest.raises(ConfigError, match=r"^cannot show samples that lack 'labels', 'loss_mask', 'tokens'\n"):
         shown_sample(Other(), 0, None)
 
 

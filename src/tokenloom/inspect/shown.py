@@ -1,6 +1,6 @@
-"""Decodes documents and samples into spans and tokens (text, kind, part, loss), and formats them as lines.
+"""Decodes documents and samples into `Shown` objects (spans and tokens), and formats such an object as lines.
 
-The report and the explorer of `tokenloom-look` convert the same objects to HTML.
+The report and the explorer of `tokenloom-look` convert a `Shown` to HTML.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class ShownToken:
 
     @property
     def words(self) -> str:
-        """The text, for an image in brackets. If the text is empty and the kind is not "text", the kind in brackets."""
+        """The text, in brackets for an image. If the text is empty and the kind is not "text": the kind in brackets."""
         if self.kind == "image" or not (self.text or self.kind == "text"):
             return f"[{self.text or LEGEND[self.kind]}]"
         return self.text
@@ -98,7 +98,7 @@ class ShownToken:
 
     @property
     def look(self) -> tuple[str, ...] | None:
-        """A key for grouping: consecutive tokens with equal keys are displayed together, tokens with None alone."""
+        """A key: consecutive tokens with equal keys are displayed together, and each token with the key None alone."""
         return (self.kind, *self.styles) if self.kind in ("text", *PADDING) else None
 
     @property
@@ -170,9 +170,9 @@ class Shown:
 
     Attributes:
         heading: a one-line description.
-        facts: (name, value) pairs, both text, such as ("made from", "FILE:N") for the input record of the document.
+        facts: (name, value) pairs of strings, such as ("made from", "FILE:N") for the input record of the document.
         notes: sentences that say how the tokens differ from the data.
-        spans: the spans of documents, in order of their tokens.
+        spans: the spans of documents, in the order of the tokens.
         first: index of `tokens[0]` in the document or sample.
         num_tokens: length of the whole document or sample.
         tokens: the tokens to display.
@@ -187,7 +187,7 @@ class Shown:
     tokens: tuple[ShownToken, ...]
 
     def sections(self) -> Iterator[ShownSection]:
-        """Yields a section for each span, even an empty one, and for each stretch of tokens outside all spans."""
+        """Yields a section for each span, even an empty span, and for each group of tokens outside all spans."""
         filled = {token.span for token in self.tokens}
         empty = deque(span for number, span in enumerate(self.spans) if number not in filled)
         slot = 0
@@ -258,8 +258,8 @@ def tokens_of(
 def token_texts(ids: Sequence[int], tokenizer: TextTokenizer) -> list[str]:
     r"""Returns the text that each token adds to the text of the tokens before it.
 
-    If a character has several tokens, the last one adds the character and the others add "". An incomplete character at
-    the end of `ids` becomes `\ufffd`. Raises `ConfigError` if the tokenizer cannot decode the ids.
+    If a character has several tokens, the last token adds the character, and the other tokens add "". An incomplete
+    character at the end of `ids` becomes `\ufffd`. Raises `ConfigError` if the tokenizer cannot decode the ids.
     """
     texts = [""] * len(ids)
     begin = complete = 0  # ends of the last two tokens that completed a character; `begin` is where decoding starts
@@ -279,7 +279,7 @@ _REARRANGED = "the tokens are not in the order of their documents, for example b
 
 
 class OpenPair:
-    """A pair and the files beside it, opened on first use. Thread-safe.
+    """An open pair, and the other files of this pair, which are opened on first use. Thread-safe.
 
     Attributes:
         prefix: path of the pair, without suffix.
@@ -310,7 +310,7 @@ class OpenPair:
 
     def document_of(self, row: int) -> int:
         """Returns the index of the document that contains sequence `row`."""
-        return bisect_right(self.data.document_indices, row) - 1  # NumPy would copy unaligned arrays first
+        return bisect_right(self.data.document_indices, row) - 1  # NumPy's `searchsorted` would copy unaligned arrays
 
     def rows_of(self, document: int) -> range:
         """Returns the range of `.idx` rows that are the sequences of a document."""
@@ -334,7 +334,7 @@ class OpenPair:
         return ids
 
     def parts(self, row: int, start: int, stop: int) -> Sequence[str | None]:
-        """Returns "prompt", "answer", "text" or (without roles) None for each of tokens [start, stop) of a sequence."""
+        """Returns the part ("prompt", "answer" or "text", else None) of each token in [start, stop) of a sequence."""
         if self.roles is None:
             return [None] * (stop - start)
         return [PartKind(kind).name for first, last, kind in self.roles.of(row) for _ in range(first, last)][start:stop]
@@ -352,8 +352,8 @@ def shown_document(
 ) -> Shown:
     """Decodes `count` tokens of a document (default: all), from token `first` on; reads few other tokens.
 
-    A negative `document` counts from the end. An image counts as one token. Without a tokenizer, texts are ids. Raises
-    `IndexError` if the document does not exist.
+    A negative `document` counts from the end. An image counts as one token. Without a tokenizer, a token's text is its
+    id. Raises `IndexError` if the document does not exist.
     """
     if not -pair.data.num_documents <= document < pair.data.num_documents:
         raise IndexError(f"document {document} out of range: `{pair.prefix}` has {pair.data.num_documents} documents")
@@ -419,11 +419,11 @@ def shown_sample(
     """Decodes the sample at a position: the sample's inputs, then the last label.
 
     Args:
-        dataset: the dataset of a run, a blend, or a dataset whose samples have `tokens`, `labels` and `loss_mask`.
+        dataset: a dataset, a blend or the dataset of a run; the samples must have `tokens`, `labels` and `loss_mask`.
         position: the position; a negative position counts from the end.
-        tokenizer: decodes the tokens; if None, texts are ids.
+        tokenizer: decodes the tokens; if None, the text of a token is its id.
         pairs: cache of open pairs, to be shared by several calls.
-        run: the run of the dataset; None without a run, and for held-out samples.
+        run: the run of the dataset; None for the held-out samples of a run, and for datasets outside of runs.
 
     Raises:
         IndexError: the position does not exist.
@@ -431,7 +431,7 @@ def shown_sample(
     """
     sample = sample_of(dataset, position)
     if missing := {"tokens", "labels", "loss_mask"} - sample.keys():
-        message = f"cannot show samples without {', '.join(map(repr, sorted(missing)))}"
+        message = f"cannot show samples that lack {', '.join(map(repr, sorted(missing)))}"
         raise ConfigError(message, hint="show documents instead, for example for BERT and T5")
     position += len(dataset) if position < 0 else 0
     table = trace_dataset(dataset, [position]) if run is None else run.trace([position])
@@ -440,7 +440,7 @@ def shown_sample(
     loss = [False, *(np.asarray(sample["loss_mask"]) > 0).tolist()]
     special = special_tokens(tokenizer, opened[0].manifest if opened else None)
     tokens = [ShownToken(number) for number in ids]
-    if _REARRANGED in notes:  # equal tokens without loss at the end are padding
+    if _REARRANGED in notes:  # tokens without loss at the end that equal the last token are padding
         stop = 1 + max((slot for slot, each in enumerate(ids) if each != ids[-1] or loss[slot]), default=-1)
         tokens[:stop] = tokens_of(ids[:stop], tokenizer, special)
         opened = []
@@ -483,7 +483,7 @@ def _spans(table: SpanTable, pairs: OpenPairs) -> tuple[list[ShownSpan], list[Op
 def _ids_and_notes(
     sample: Mapping[str, Any], spans: Sequence[ShownSpan], opened: Sequence[OpenPair]
 ) -> tuple[list[int], tuple[str, ...]]:
-    """Returns ids (those that a model reads, then the last label), and notes on how the ids differ from the data."""
+    """Returns the ids that a model reads and the last label; and notes on how these ids differ from the data."""
     ids, labels = (np.asarray(sample[name]).tolist() for name in ("tokens", "labels"))
     if any(span.slot + span.stop - span.start > len(ids) for span in spans):
         ids.append(labels[-1])
@@ -500,7 +500,7 @@ def _ids_and_notes(
     [((stored, read), count)] = differing.most_common(1)
     if len(differing) > 1 or read != 0:
         return ids, (_REARRANGED,)
-    return ids, (f"the data contains the pad id {stored} ({counted(count, 'time')}): read as id 0 without loss",)
+    return ids, (f"the data contains the pad id {stored} ({counted(count, 'time')}), read as id 0 without loss",)
 
 
 _STYLES = {
@@ -519,7 +519,7 @@ _STYLES = {
 _SIGN = "magenta"
 
 _MARKS = {"eod": "EOD", "bos": "BOS", "special": ""}
-"""Prefixes of special tokens in text without color."""
+"""{kind: word before a special token} for output without color."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -530,7 +530,7 @@ class Look:
         width: maximum columns per line.
         colour: use terminal colors and styles instead of marks in brackets.
         ids: print the id after each token.
-        most_tokens: maximum tokens per section, half from its beginning and half from its end; None for all.
+        most_tokens: maximum tokens per section, half from the beginning and half from the end; None for all.
     """
 
     width: int = 80
@@ -540,13 +540,13 @@ class Look:
 
 
 def shown_lines(shown: Shown, look: Look) -> Iterator[str]:
-    """Yields the lines of headings, tokens and the legend, with control characters escaped."""
+    """Yields the lines with the headings, the tokens and the legend; control characters are escaped."""
     for pieces in _pieces(shown, look):
         yield from filter(None, lines_of(pieces, look.width, colour=look.colour))
 
 
 def _pieces(shown: Shown, look: Look) -> Iterator[Sequence[Piece]]:
-    """Yields the pieces of each line."""
+    """Yields each line as pieces."""
     origin, sections, mark = None, list(shown.sections()), ""
     if len(sections) != 1 or any(token.loss is not None for token in shown.tokens):
         yield [(printable(shown.heading, keep=""), "bold")]
@@ -577,7 +577,7 @@ def _pieces(shown: Shown, look: Look) -> Iterator[Sequence[Piece]]:
 
 
 def _section_pieces(runs: Iterable[TokenRun], look: Look, mark: str) -> Generator[Sequence[Piece], None, str]:
-    """Yields the pieces of each line; without color, marks each change of part or loss. Returns the last mark."""
+    """Yields each line as pieces; without color, marks each change of the part or the loss. Returns the last mark."""
     units = [unit for run in runs for unit in ([run] if run[0].kind in PADDING else zip(run, strict=True))]
     most = len(units) if look.most_tokens is None else look.most_tokens
     if num_hidden := max(len(units) - most, 0):

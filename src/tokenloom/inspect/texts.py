@@ -2,7 +2,7 @@
 
 A search reads a few million tokens at a time, so memory is bounded. The first and last tokens of a text depend on the
 text around it. So a search compares only ids from the middle of the text (`StableIds`), then decodes each match to
-check the rest. Whole documents are found by the hashes of their texts, `PREFIX.hashes.npy`.
+check the rest of the text. Whole documents are found by the hashes of their texts in `PREFIX.hashes.npy`.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Match:
 
 
 def find_ids(lock: RunLock, ids: Sequence[int], *, object_storage: ObjectStorageSettings | None = None) -> list[Match]:
-    """Returns all places in documents where `ids` occur consecutively, including held-out and denied documents.
+    """Returns all matches of the consecutive ids `ids` in all documents, including held-out and denied documents.
 
-    Reads all tokens: about 1 ns per token if the data is in memory. Raises `ConfigError` for more than 100,000 matches.
+    Reads all tokens: about 1 ns per token if the data is in memory. More than 100,000 matches raise `ConfigError`.
     """
     places = (place for *place, _ in _found(lock, ids, object_storage))
     return [Match(source=source, document=document, start=start, length=len(ids)) for source, document, start in places]
@@ -57,7 +57,7 @@ def find_ids(lock: RunLock, ids: Sequence[int], *, object_storage: ObjectStorage
 def find_text(
     lock: RunLock, text: str, tokenizer: Any, *, object_storage: ObjectStorageSettings | None = None
 ) -> list[Match]:
-    """Returns all matches of a text in all documents; misses matches that were tokenized with BPE dropout."""
+    """Returns the matches of a text in all documents; may miss matches in data tokenized with BPE dropout."""
     stable = StableIds.of(text, tokenizer)
     found = set()
     for source, document, start, (pair, row) in _found(lock, stable.ids, object_storage):
@@ -82,7 +82,7 @@ def _found(
 
 
 def _pairs(lock: RunLock) -> Iterator[tuple[int, int, str]]:
-    """Yields (source, index of the first document in the source, prefix) for each pair."""
+    """Yields (index of the source, index of the pair's first document in the source, prefix) for each pair."""
     rows = PairRows.of_lock(lock)
     for pair, (first, prefix) in enumerate(zip(rows.first_documents.tolist(), rows.prefixes, strict=True)):
         yield rows.source_of(pair), first, prefix
@@ -94,7 +94,7 @@ _CHUNK_HASHES = 1 << 22
 def find_whole_texts(
     lock: RunLock, texts: Sequence[str], *, object_storage: ObjectStorageSettings | None = None
 ) -> tuple[list[tuple[int, int]], list[str]]:
-    """Returns [(source, document)] of all documents equal to one of `texts`, and prefixes of pairs without hashes."""
+    """Returns [(source, document)] of documents equal to one of `texts`, and the prefixes of pairs without hashes."""
     wanted = hash_documents([Texts(texts=list(dict.fromkeys(texts)))], len(set(texts)))
     found, missing, pairs = [], [], list(_pairs(lock))
     for source, first, prefix in pairs:
@@ -125,12 +125,12 @@ _NEIGHBORS = (" ", "\n", "a", "E", "1", ".", '"', "_", "é", "中")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StableIds:
-    """The stable ids of a text: the token ids that do not depend on what is before and after the text.
+    """The stable ids of a text: the token ids that do not depend on the surrounding text.
 
     Attributes:
         text: the whole text.
         ids: the stable ids.
-        before, behind: maximum numbers of tokens that the text can have before and after the stable ids.
+        before, behind: maximum number of tokens of the text before the stable ids, and after the stable ids.
     """
 
     text: str
@@ -140,7 +140,7 @@ class StableIds:
 
     @classmethod
     def of(cls, text: str, tokenizer: Any) -> StableIds:
-        """Finds the ids that do not depend on the text around `text`; raises `ConfigError` if there are none."""
+        """Finds the stable ids of `text`; raises `ConfigError` if there are none."""
         alone = [int(each) for each in tokenizer.tokenize(text)]
         first, last = 0, len(alone)
         for neighbor in _NEIGHBORS:
@@ -148,16 +148,16 @@ class StableIds:
             behind = [int(each) for each in tokenizer.tokenize(text + neighbor)]
             first = max(first, len(alone) - _common(alone[::-1], before[::-1]))
             last = min(last, _common(alone, behind))
-        first, last = min(first + 1, len(alone)), last - 1  # margin for other neighbors
+        first, last = min(first + 1, len(alone)), last - 1  # margin for neighbors that are not in `_NEIGHBORS`
         if first >= last:
-            message = f"all tokens of {quoted(text)} depend on the text around it"
+            message = f"all tokens of {quoted(text)} depend on the surrounding text"
             raise ConfigError(message, hint="pass more of the text, or search for its ids")
         # A text has at most as many tokens as bytes.
         num_before, num_behind = (len(tokenizer.detokenize(each).encode()) for each in (alone[:first], alone[last:]))
         return cls(text=text, ids=tuple(alone[first:last]), before=num_before + 1, behind=num_behind + 1)
 
     def place_in(self, pair: IndexedDataset, row: int, start: int, tokenizer: Any) -> tuple[int, int] | None:
-        """Returns (begin, end) of a minimal range of tokens around `start` that contains the text; else None."""
+        """Returns (begin, end) of a minimal token range around `start` that contains the text; None if none exists."""
         first = max(0, start - self.before)
         last = min(int(pair.sequence_lengths[row]), start + len(self.ids) + self.behind)
         tokens = pair.get(row, offset=first, length=last - first)
@@ -179,7 +179,7 @@ class StableIds:
 def places_of_ids(
     pair: IndexedDataset, ids: Sequence[int], *, row: int = 0, start: int = 0, at_once: int = TOKENS_AT_ONCE
 ) -> Iterator[Spans]:
-    """Searches for consecutive `ids`, from token `start` of sequence `row` on; yields the matches in each chunk."""
+    """Searches for consecutive `ids`, from token `start` of sequence `row` on; yields the matches of each chunk."""
     limits = np.iinfo(pair.dtype) if pair.dtype.kind in "iu" else None
     if limits is None or not limits.min <= min(ids) <= max(ids) <= limits.max:
         return  # the dtype cannot hold these ids
@@ -203,7 +203,7 @@ class Spans:
     """Token ranges of a pair: consecutive sequences, a part of one sequence, or the matches found in a chunk.
 
     Attributes:
-        rows, starts, lengths: int64[num_spans]; range i has `lengths[i]` tokens of sequence `rows[i]` from `starts[i]`.
+        rows, starts, lengths: int64[num_spans]; range i is `[starts[i], starts[i] + lengths[i])` in sequence `rows[i]`.
         next_row, next_start: the next chunk begins at token `next_start` of sequence `next_row`.
     """
 
@@ -226,7 +226,7 @@ class Spans:
 def stretches(
     lengths: NDArray[np.int32], *, overlap: int, row: int = 0, start: int = 0, at_once: int = TOKENS_AT_ONCE
 ) -> Iterator[Spans]:
-    """Divides sequences of these lengths, from token `start` of sequence `row`, into chunks of about `at_once` tokens.
+    """Divides sequences of these lengths into chunks of about `at_once` tokens, from token `start` of sequence `row`.
 
     A sequence longer than a chunk is cut into parts; each part repeats the last `overlap` tokens of the previous part.
     """
@@ -253,11 +253,11 @@ def _common(one: Sequence[int], other: Sequence[int]) -> int:
 _BLOCK_BYTES = 4 << 20
 _LIMITS = ReadLimits(max_record_bytes=1 << 30)
 _TEXT_FORMATS = {"line": "text-lines", "file": "text-files"}
-"""{unit of a record: input format} for files of undetected format; JSON lines are then read as lines of text."""
+"""{unit of a record: input format} for files of undetected format; JSON lines in such a file are read as text."""
 
 
 def input_problem(file: OriginFile) -> str | None:
-    """Returns why an input file cannot be read again (missing, changed, or standard input); None if it can be."""
+    """Returns the reason why an input file cannot be read again (missing, changed, standard input); else None."""
     if file.path == STDIN:
         return "the input came from standard input and cannot be read again"
     try:
@@ -272,7 +272,7 @@ def input_problem(file: OriginFile) -> str | None:
 
 
 def read_records(file: OriginFile, numbers: Iterable[int]) -> dict[int, str]:
-    """Returns {number: record} for the given record numbers, from 1; lines are unchanged, table rows become JSON."""
+    """Returns {number: record} for the given record numbers, from 1: a line unchanged, a table row as JSON."""
     wanted, found, done = set(numbers), dict[int, str](), 0
     inspected = inspect_input(file.path, default_format=_TEXT_FORMATS.get(file.unit))
     with closing(open_slice(whole_file(inspected), block_bytes=_BLOCK_BYTES, limits=_LIMITS)) as reader:
@@ -287,7 +287,7 @@ def read_records(file: OriginFile, numbers: Iterable[int]) -> dict[int, str]:
 
 
 def span_tokens(table: SpanTable, *, object_storage: ObjectStorageSettings | None = None) -> list[NDArray[Any]]:
-    """Reads the tokens of each span, in the dtype of its pair; the array of a denied span is empty."""
+    """Returns the tokens of each span, in the dtype of the span's pair; the array of a denied span is empty."""
     found: list[NDArray[Any]] = [np.empty(0, dtype=np.int64)] * len(table)
     pairs, rows = table.pairs()
     for pair in np.unique(pairs[~table.denied]).tolist():
