@@ -1,4 +1,4 @@
-"""Facts of an object as plain values, and HTML without scripts or styles that displays the facts in a notebook."""
+"""Facts of an object as plain values, and as HTML (without scripts and styles) for a notebook."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LONGEST = 120  # characters of a displayed text; longer texts are shortened in 
 
 
 class HasFacts:
-    """Base of objects that describe themselves by `facts`; notebooks display the facts as a table."""
+    """Base class of objects that describe themselves by `facts`; notebooks display the facts as a table."""
 
     __slots__ = ()
 
@@ -58,7 +58,7 @@ def _table(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def first_rows(rows: Sequence[Sequence[Any]], most: int | None = MOST_ROWS) -> Sequence[Sequence[Any]]:
-    """Shortens a table to `most` rows. If rows are omitted, the last row has their sums in the integer columns."""
+    """Shortens a table to `most` rows; the last row then has the sums of the omitted rows in the integer columns."""
     if most is None or len(rows) <= most:
         return rows
     _, *columns = zip(*rows[most - 1 :], strict=True)

@@ -18,7 +18,7 @@ class Amounts:
 
     Attributes:
         unit: unit of `done` and `total`: "bytes", or a plural such as "documents".
-        done, total: amounts in `unit`, so far and at the end of the task; None if the total is unknown.
+        done, total: amount so far, and amount at the end of the task, in `unit`; `total` is None if unknown.
         num_tokens: number of tokens produced so far; 0 for tasks without tokens.
         notes: short texts such as "12 rejected" or "shards 4 of 11".
     """
@@ -32,7 +32,7 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Speeds per second: `done` in the unit of `Amounts.done`, `tokens` in tokens; 0 if unknown."""
+    """Speeds: `done` in `Amounts.unit` per second, `tokens` in tokens per second; 0 if unknown."""
 
     done: float = 0.0
     tokens: float = 0.0

@@ -21,7 +21,7 @@ _LONGEST_NAME = 24
 
 
 def printable(text: str, *, keep: str = "\n\t") -> str:
-    r"""Replaces characters without a glyph, except those in `keep`, by escapes such as `\x1b` or `\u202e`.
+    r"""Replaces characters without a glyph, except the characters in `keep`, by escapes such as `\x1b` or `\u202e`.
 
     Example:
         >>> printable("a\x1b[31mb\u202ec\n", keep="")
@@ -129,7 +129,7 @@ WITHOUT = (
     ("conversations truncated", "truncated"),
     ("with or without loss: not counted", "not_counted"),
 )
-"""(text, key) of the ledger counts of tokens in samples: tokens without loss, and tokens whose loss is unknown."""
+"""(text, key) of the ledger counts of tokens that are in samples and have no loss, or an unknown loss."""
 
 NEVER = (
     ("dropped tail", "dropped_tail"),
