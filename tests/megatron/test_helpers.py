@@ -46,7 +46,7 @@ def test_sample_indices():
     assert helpers.build_sample_idx(sizes, documents, 3, 1, 8).dtype == np.int32
     index = helpers.build_sample_idx(sizes.astype(np.int64) * 2**30, documents, 2**30, 1, 2**33, True, False)
     assert index.dtype == np.int64
-    with pytest.raises(ConfigError, match=r"sample index out of range: must be in \[0, 5\], got -1 to 4"):
+    with pytest.raises(ConfigError, match=r"values of the sample index must be in \[0, 5\], got -1 to 4"):
         helpers.build_sample_idx(np.array([5, 0], np.int32), documents[:2], 2, 1, 6, drop_last_partial_sequence=False)
 
 

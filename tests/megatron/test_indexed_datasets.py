@@ -173,7 +173,7 @@ def test_an_index_is_the_one_of_the_plain_builder_and_its_counts_are_checked(tmp
     assert reader.document_indices.tolist() == [0, 2, 2, 3]
     assert [reader[i] for i in range(3)] == [(0, 2, 0), (8, 1, 1), (12, 1, 0)]
     write(tmp_path / "c.idx", [3], None, [0, 1])
-    with pytest.raises(DatasetFormatError, match=r"expected \(sequences, boundaries, dtype code\) \(2, 2, 8\)"):
+    with pytest.raises(DatasetFormatError, match=r"expected num_sequences, num_boundaries, dtype_code \(2, 2, 8\)"):
         _IndexReader(str(tmp_path / "c.idx"), False, (2, 2))
     with pytest.raises(DatasetFormatError, match=r"found \(1, 2, 8\)"):
         _IndexReader(str(tmp_path / "c.idx"), False, (1, 2), 4)
@@ -186,7 +186,7 @@ RUN = "`document_indices` must run from 0 to 1 sequences"
     ("arguments", "kind", "message"),
     [
         *((([1], None, ends), ConfigError, RUN) for ends in ([0], [1, 1], [])),
-        (([1], [1, 2], [0, 1]), ConfigError, "expected 1 modes, found 2"),
+        (([1], [1, 2], [0, 1]), ConfigError, "expected 1 modes, one per sequence, found 2"),
         (([1 << 31], None, [0, 1]), OverflowError, None),
         (([1], [128], [0, 1]), OverflowError, None),
     ],

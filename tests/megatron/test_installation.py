@@ -351,7 +351,7 @@ def test_other_programs_and_notes():
     tool_command("prepare_cache.py", ["--num-layers", "12", "--seed", "3", "--bf16"], note=notes.append)
     tool_command("preprocess_mmdata.py", ["--pad-length", "3"], note=notes.append)
     assert notes[0] == "arguments without effect on the index cache: --num-layers 12 --bf16"
-    assert notes[1].startswith("a run uses this cache only with the same tokenizer class")
+    assert notes[1].startswith("a run uses this cache only with this tokenizer class")
     assert notes[2] == "--pad-length has no effect without --append-eod, as in Megatron's tool"
 
 

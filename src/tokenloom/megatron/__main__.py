@@ -33,7 +33,7 @@ outputs; the tool's file need not exist.
 
 
 def main(arguments: list[str]) -> None:
-    """Calls `install`, then runs a program like `python ARGUMENTS`; for a data tool, runs the tokenloom command."""
+    """Calls `install` and runs a program as `python ARGUMENTS` would; replaces a data tool by a tokenloom command."""
     options = [*takewhile(("--unchecked", "--report", "--as-is", "-h", "--help").__contains__, arguments)]
     arguments = arguments[len(options) :]
     if "-h" in options or "--help" in options:
@@ -91,7 +91,7 @@ def _has_trainer(path: str) -> bool:
 
 
 def _run_script(path: str) -> None:
-    """Runs a file as `python PATH` would; `__main__` stays in place for the file's threads and exit handlers."""
+    """Runs a file as `python PATH` would; the module stays `__main__`, for threads and exit handlers."""
     if os.path.isdir(path) or path.endswith((".pyc", ".pyz", ".zip")):
         runpy.run_path(path, run_name="__main__")
         return
@@ -196,7 +196,7 @@ def _preprocess_for_nemo(argv: list[str], note: Note) -> list[str]:
 
 
 def _build_indexed_dataset(argv: list[str], _note: Note) -> list[str]:
-    """Returns the command that replaces `build_indexed_dataset.py`: one document per line, exactly the given prefix."""
+    """Returns the command that replaces `build_indexed_dataset.py`; each line is a document, the prefix is exact."""
     names = {"--in": "--input", "--out": "--output-prefix"}
     words = [word.partition("=") for word in argv]
     renamed = [names.get(option, option) + equals + value for option, equals, value in words]
@@ -205,7 +205,7 @@ def _build_indexed_dataset(argv: list[str], _note: Note) -> list[str]:
 
 
 def _preprocess_multimodal(argv: list[str], note: Note) -> list[str]:
-    """Returns the command that replaces `preprocess_mmdata.py`. Both commands pad texts only with `--append-eod`."""
+    """Returns the command that replaces `preprocess_mmdata.py`. Both commands pad only if `--append-eod` is given."""
     values, without_padding = _extract(argv, "--pad-length", flags=("--append-eod",))
     if "--pad-length" in values and "--append-eod" not in values:
         note("--pad-length has no effect without --append-eod, as in Megatron's tool")
@@ -224,7 +224,7 @@ def _prepare_cache(argv: list[str], note: Note) -> list[str]:
         target.append(word)
     if others:
         note(f"arguments without effect on the index cache: {' '.join(others)}")
-    note("a run uses this cache only with the same tokenizer class: Megatron's if installed, else tokenloom's")
+    note("a run uses this cache only with this tokenizer class: Megatron's if Megatron is installed, else tokenloom's")
     return ["prepare-cache", *kept]
 
 

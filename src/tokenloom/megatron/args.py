@@ -57,7 +57,7 @@ _MASKING = {"masking_do_full_word": True, "masking_do_permutation": False, "mask
 
 
 class _Kind(NamedTuple):
-    """A kind of dataset: `module` and name of the `config` class, `fields` as {argument: setting}, `fixed` settings."""
+    """A kind of dataset: its `config` class in `module`, `fields` as {argument: setting}, constant settings `fixed`."""
 
     module: str
     config: str
@@ -147,7 +147,7 @@ def config_from_args(
     """Returns the dataset configuration for the trainer's arguments, such as a `GPTDatasetConfig`.
 
     Args:
-        args: arguments of any Megatron version, before or after the trainer validates them: a namespace or a mapping.
+        args: namespace or mapping with arguments of any Megatron version, before or after the trainer validates them.
         tokenizer: tokenizer of the data; None to load the tokenizer that `args` specifies, see `tokenizer_from_args`.
         kind: kind of dataset, see `dataset_kind`; None to derive the kind from `args`.
         preprocess_func: the setting `preprocess_func` of `MultimodalDatasetConfig`; None for other kinds.
@@ -167,7 +167,7 @@ def config_from_args(
         if value is None:
             continue
         if setting not in settable:
-            message = f"{_flag(argument)}: {config_class.__name__} has no setting for it, got {value!r}"
+            message = f"{_flag(argument)}: {config_class.__name__} has no setting for this argument, got {value!r}"
             raise ConfigError(message, hint="omit the argument")
         settings[setting] = value
     settings |= _derived_settings(name, values)
@@ -181,7 +181,7 @@ def config_from_args(
 def tokenizer_from_args(args: Any) -> Any:
     """Returns the tokenizer that the arguments specify: Megatron's own if Megatron is installed, else tokenloom's.
 
-    The tokenizer's class is part of index cache keys, so the two tokenizers do not share caches.
+    The tokenizer's class is part of index cache keys, so Megatron's tokenizer and tokenloom's do not share caches.
     """
     values = argument_values(args)
     if values.get("tokenizer_type") is None:
@@ -197,7 +197,7 @@ def tokenizer_from_args(args: Any) -> Any:
 
 
 def _validated(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a copy of the arguments, changed as by the trainer's validation; a second call changes nothing."""
+    """Copies the arguments and makes the changes of the trainer's validation; a second call changes nothing."""
     validated = dict(values)
     length, encoder = validated.get("seq_length"), validated.get("encoder_seq_length")
     if length is not None and encoder is not None and length != encoder:
@@ -267,7 +267,7 @@ _SOURCES = (("data_path",), ("data_args_path",), _SPLIT_PATHS, ("per_split_data_
 def get_blend_and_blend_per_split(args: Any) -> Blends:
     """Returns the settings `blend` and `blend_per_split` of a configuration, like Megatron's function of this name.
 
-    At least one of them is None; both are None for mock data. Files named in `args` may be in object storage.
+    At least one setting is None; both are None for mock data. Files named in `args` may be in object storage.
     """
     values = argument_values(args)
     is_given = {name: values.get(name) not in (None, False) for names in _SOURCES for name in names}
@@ -292,7 +292,7 @@ def get_blend_and_blend_per_split(args: Any) -> Blends:
 
 
 def sequences_from_args(args: Any) -> dict[str, list[int]] | None:
-    """Returns {prefix: [num_sequences, num_documents + 1]} from `--per-dataset-sequences-path`; None without it."""
+    """Returns {prefix: [num_sequences, num_documents + 1]} from `--per-dataset-sequences-path`; None if not given."""
     path = argument_values(args).get("per_dataset_sequences_path")
     if path is None:
         return None
@@ -327,7 +327,7 @@ _MULTIPLES = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 
 
 def argument_values(args: Any) -> Mapping[str, Any]:
-    """Returns the arguments `args`, a namespace or a mapping, as a mapping by name."""
+    """Returns `args`, a namespace or a mapping, as a mapping from names to values of arguments."""
     return args if isinstance(args, Mapping) else vars(args)
 
 
@@ -378,8 +378,8 @@ def batch_sizes_of(args: Any) -> BatchSizes:
 def step_batch_size_schedule(text: str, seq_length: int | None = None) -> BatchSizeSchedule:
     """Parses the value of `--step-batch-size-schedule` exactly as Megatron does; `BatchSizeSchedule.parse` is stricter.
 
-    Items THRESHOLD:SIZE may be in any order. Thresholds are computed in float64 and truncated; they count tokens if
-    `seq_length` is given, else samples.
+    Items THRESHOLD:SIZE may be in any order. Thresholds are computed in float64 and truncated to integers; a
+    threshold counts tokens if `seq_length` is given, else samples.
 
     Example:
         >>> step_batch_size_schedule("1.6K:8 0:4", seq_length=100).sizes
@@ -433,7 +433,7 @@ def train_valid_test_num_samples(args: Any) -> tuple[int, int | None, int]:
 
 
 def _samples_of_phase(values: Mapping[str, Any], phases: Any, size: int) -> int:
-    """Returns the number of samples in the current phase; `phases` lists the first iteration of each later phase."""
+    """Returns the number of samples in the current phase; `phases` has the first iteration of each later phase."""
     if isinstance(phases, str):  # the trainer has not validated the arguments yet
         where = f"--phase-transition-iterations {quoted(phases)}"
         phases = [parse_integer(item.text, f"{where}: {item.place}", at_least=1) for item in items_of(phases)]

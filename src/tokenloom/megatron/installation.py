@@ -40,7 +40,7 @@ PACKAGES = frozenset(name.rsplit(".", depth)[0] for name in OURS for depth in ra
 """The packages that contain the replaced modules, at any depth; an installed Megatron keeps its own packages."""
 
 _EXPORTING = "megatron.core.datasets"
-"""The package that exports tokenloom's classes by name; Megatron's package exports none."""
+"""The package that exports tokenloom's classes by name; Megatron's own package exports no classes."""
 
 _LOCK = threading.RLock()
 
@@ -51,9 +51,9 @@ class InstallReport:
 
     Attributes:
         is_installed: whether `install` is in effect.
-        version: version of megatron-core; None if it is not installed, empty if unknown.
-        is_checked: whether tokenloom was tested against that version; True if megatron-core is not installed.
-        modules: name of the tokenloom module that replaces each Megatron module, by the name of the Megatron module.
+        version: version of megatron-core; None if megatron-core is not installed, empty if the version is unknown.
+        is_checked: whether tokenloom was tested against `version`; True if megatron-core is not installed.
+        modules: {name of a Megatron module: name of the tokenloom module that replaces the Megatron module}.
         loaded: names of the replaced modules that this process has imported.
     """
 
@@ -166,7 +166,7 @@ class _CreatedPackage(Loader):
     """A loader of an empty package, used if Megatron is not installed."""
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__doc__ = "A placeholder for a package of Megatron; its data modules are tokenloom's."
+        module.__doc__ = "A placeholder for a package of Megatron; the data modules in it are tokenloom's."
 
 
 class _Preparation:
@@ -236,8 +236,8 @@ def reference_version() -> tuple[int, ...]:
 def installed_version() -> str | None:
     """Returns the version of the megatron-core that this process has imported or would import, such as "0.16.1".
 
-    Empty if the version is unknown, None if megatron-core is not installed. Before `megatron.core` is imported, reads
-    `package_info.py` without importing it. A checkout on the import path takes precedence over an installed package.
+    Empty if the version is unknown, None if megatron-core is not installed. Before `megatron.core` is imported, parses
+    `package_info.py` instead of importing it. A checkout on the import path takes precedence over an installed package.
     """
     core = sys.modules.get("megatron.core")
     if core is not None and isinstance(version := vars(core).get("__version__"), str):

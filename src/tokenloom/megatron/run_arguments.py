@@ -1,7 +1,7 @@
 """Extracts the data settings from the arguments of a Megatron run, for `tokenloom run init --args-file`.
 
-The file is a shell script, a list of arguments or flat YAML. It is parsed, never executed: variables that the file
-assigns are substituted; other shell expansions in a data setting are errors.
+The arguments file is a shell script, a list of arguments or flat YAML. The file is parsed, never executed: variables
+that the file assigns are substituted; other shell expansions in a data setting are errors.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class TakenArguments:
 
     Attributes:
         entries: weights and prefixes of the blend, in the order of `--data-path`.
-        sequence_length, samples, seed, tokenizer, settings: arguments of `draft_text`.
+        sequence_length, samples, seed, tokenizer, settings: arguments of `tokenloom.run.amend.draft_text`.
         not_taken: (name, reason) of each data argument that has no equivalent in a run.
         others: names of the arguments that do not affect data.
     """
@@ -65,7 +65,7 @@ class TakenArguments:
 
 
 def take_arguments(arguments: Mapping[str, Sequence[str]]) -> TakenArguments:
-    """Returns the data settings of a Megatron run from the result of `read_arguments`.
+    """Converts the result of `read_arguments` to the data settings of a Megatron run.
 
     Raises:
         ConfigError: a value must be a number but is not, or a value contains a shell expansion.
@@ -139,7 +139,7 @@ _YAML_ITEM = re.compile(r"\s*- +(.*)")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\+?=(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 _COMMENT = re.compile(r"""(?<!\S)#[^"'\n]*$""", re.MULTILINE)
-"""A comment without quotes; a # before a quote may be inside a string."""
+"""A comment that contains no quote, because a # before a quote may be inside a string."""
 _SHELL_ARRAY = re.compile(r"\w+\+?=\(([^()]*)\)")
 _YAML_LIST = re.compile(r":\s*\[[^\[\]]*\]")
 

@@ -1,4 +1,4 @@
-"""`megatron.core.datasets`; unlike Megatron's package, it exports its classes by name."""
+"""`megatron.core.datasets`; unlike Megatron's package, this package exports the classes by name."""
 
 import lazy_loader
 

@@ -18,7 +18,7 @@ from tokenloom.megatron.core.datasets.masked_dataset import (  # noqa: F401
 from tokenloom.megatron.installation import reference_version
 
 _SORTED_LOOKUP = (0, 19)
-"""The first tested version in which random tokens do not depend on the order of the vocabulary."""
+"""The first tested Megatron version in which random tokens do not depend on the order of the vocabulary."""
 
 
 @dataclass

@@ -36,7 +36,7 @@ class BlendedDataset(blended.BlendedDataset, torch.utils.data.Dataset[Any]):  # 
         return super()._array_order()
 
     def _build_indices(self) -> tuple[Any, Any]:
-        """Returns dataset index and dataset sample index; with `defer_npy_index_mmap`, both None. May be overridden."""
+        """Returns dataset index and dataset sample index; both None with `defer_npy_index_mmap`. May be overridden."""
         if self.config.defer_npy_index_mmap:
             return None, None
         order = super()._array_order()
@@ -59,7 +59,7 @@ class BlendedDataset(blended.BlendedDataset, torch.utils.data.Dataset[Any]):  # 
         return GivenBlendOrder(dataset_index, dataset_sample_index, identity=identity)
 
     def __getitems__(self, positions: Sequence[int | None]) -> list[Any]:
-        """Returns `[dataset[k] for k in positions]`; reads one batch unless a batch would skip an overridden method."""
+        """Returns `[dataset[k] for k in positions]`, read as one batch unless a batch would skip an override."""
         samples = super().__getitems__(positions)
         listed = list(samples)
         if isinstance(samples, SampleBatch):

@@ -19,7 +19,7 @@ from tokenloom.storage.secrets import admit
 
 @dataclass
 class BlendedMegatronDatasetConfig(config.BlendedMegatronDatasetConfig):
-    """`tokenloom.BlendedMegatronDatasetConfig` with only Megatron's validation; other errors are raised on use."""
+    """`tokenloom.BlendedMegatronDatasetConfig` with only Megatron's validation; other invalid settings fail on use."""
 
     def __post_init__(self) -> None:
         """Validates the settings and computes `mock` and `split_matrix`."""

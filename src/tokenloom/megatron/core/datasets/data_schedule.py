@@ -44,7 +44,7 @@ from tokenloom.packing.pipeline import run_pipeline
 Ids = list[list[list[int]]]
 
 Wrapped = tuple[Any, int, float, float]
-"""(iterator, list of iterators or None; number of microbatches; sum of padded lengths; sum of their squares)."""
+"""(one or several iterators or None, number of microbatches, sum of padded lengths, sum of squared padded lengths)."""
 
 
 # --- schedulers -------------------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ class DefaultDynamicCPScheduler(DpBalancedScheduler, _DefaultDynamicCPScheduler)
 
     @property
     def max_seq_len_per_rank(self) -> int:
-        """Maximum number of tokens that each rank gets of a pack."""
+        """Maximum number of tokens of a pack that each rank gets."""
         return self.max_seqlen_per_dp_cp_rank
 
     @property
@@ -165,7 +165,7 @@ def wrap_data_iterator(
     Args:
         data_iterator: iterator over samples; needs only `__next__`.
         config: packing settings; None for the arguments of Megatron's trainer.
-        num_microbatches: number of samples to read from the iterator; None for Megatron's current number.
+        num_microbatches: number of samples to read; None for Megatron's current number of microbatches.
         pg_collection: process groups; None for those of Megatron's parallel state.
 
     Returns:
@@ -218,7 +218,7 @@ class BalancedCPScheduler:
     def get_groups_and_subsamples(
         self, sample_id_seqlens: Sequence[tuple[int, int]], config: Any = None
     ) -> tuple[Ids, Ids]:
-        """Returns (lengths, ids) of the sub-samples, each indexed `[microbatch][rank][k]`."""
+        """Returns (lengths, ids) of the sub-samples, both indexed `[microbatch][rank][k]`."""
         if self._theirs is not None:
             groups: tuple[Ids, Ids] = self._theirs.get_groups_and_subsamples(sample_id_seqlens, config)
             return groups
@@ -230,8 +230,8 @@ class BalancedCPScheduler:
 class HybridCPDataLoaderWrapper:
     """An iterator over global batches for hybrid context parallelism; all ranks must call `next` together.
 
-    Each item is (this rank's sub-samples by id, sub-sample ids indexed `[microbatch][rank][k]`), or (None, None) if
-    `data_iterator` is None.
+    Each item is (this rank's sub-samples by id, ids of all sub-samples as `[microbatch][rank][k]`), or (None, None)
+    if `data_iterator` is None.
 
     Args:
         data_iterator: iterator over lists of packed samples, which are mappings with `cu_seqlens`; None on
@@ -284,7 +284,7 @@ def get_batch_on_this_rank_for_sequence_packing(
     result has Megatron's `PackedSeqParams`. With `dynamic_cp`, every pack needs `local_cp_size`.
     `return_context_parallel_batch` is not supported and must be False.
     """
-    if isinstance(pg_collection, bool):  # order of arguments in the newest version
+    if isinstance(pg_collection, bool):  # order of arguments in the newest Megatron version
         dynamic_cp, pg_collection, config = pg_collection, config, dynamic_cp or None
     if return_context_parallel_batch:
         message = "`return_context_parallel_batch`: must be False, got True"
@@ -301,7 +301,7 @@ def get_batch_on_this_rank_for_sequence_packing(
 
 
 def _build_thd_padding_mask(cu_seqlens: Any, cu_seqlens_padded: Any) -> Any:
-    """Returns bool[num_tokens], True at padding, from the boundaries of a pack's sequences without and with padding."""
+    """Returns a pack's mask, bool[num_tokens], True at padding, from sequence boundaries without and with padding."""
     if len(cu_seqlens_padded) < 2:  # no sequence
         return torch.ones(int(cu_seqlens_padded[-1]), dtype=torch.bool, device=cu_seqlens.device)
     return padding_mask_of(cu_seqlens, cu_seqlens_padded)

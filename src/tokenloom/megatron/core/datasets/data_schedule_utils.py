@@ -35,7 +35,7 @@ def get_batch_and_global_seqlens(
 ) -> tuple[list[SubSample], list[tuple[int, int]], Any, Any, list[int]]:
     """Reads `num_microbatches` items; returns their sub-samples, then the results of `get_global_seqlens_and_ids`.
 
-    All ranks of `dp_group` call this together. `StopIteration` if the iterator ends; `ConfigError` without sub-samples.
+    All `dp_group` ranks must call this. Raises `StopIteration` if the iterator ends, `ConfigError` without sub-samples.
     """
     items = [next(data_iterator) for _ in range(num_microbatches)]
     batch = unpack_batch([one for item in items for one in (item if isinstance(item, list) else [item])])
@@ -57,7 +57,7 @@ def unpack_batch(batch: Sequence[Any]) -> list[SubSample]:
 def get_global_seqlens_and_ids(
     subsample_seqlens: Any, dp_group: Any
 ) -> tuple[list[tuple[int, int]], Any, Any, list[int]]:
-    """Assigns ids to the sub-samples of all data-parallel ranks, which must call this together; gathers all lengths.
+    """Assigns ids to the sub-samples of all ranks and gathers all lengths; all data-parallel ranks call this together.
 
     Returns:
         pairs: list with (id, length) of each sub-sample of all ranks.
@@ -89,14 +89,14 @@ def reroute_samples_to_dcp_ranks(
     total_dcp_gpus: int | None = None,
     sample_keys: Collection[str] | None = None,
 ) -> dict[int, SubSample]:
-    """Sends each sub-sample to its ranks in `sample_id_groups`; returns the sub-samples of this rank by id.
+    """Sends each sub-sample to the ranks that `sample_id_groups` names; returns this rank's sub-samples by id.
 
     Development versions after Megatron 0.20 have no `tp_group`, and pass `dp_cp_group` in its position.
 
     Raises:
         ConfigError: a sub-sample has an unsupported key.
     """
-    del global_ids_this_rank, global_id_seqlens, offsets, total_dcp_gpus, sample_keys  # derived from the batches
+    del global_ids_this_rank, global_id_seqlens, offsets, total_dcp_gpus, sample_keys  # computed from the batches
     if dp_cp_group is None or isinstance(dp_cp_group, Collection):
         dp_cp_group = tp_group
     if unsupported := sorted({name for sample in batch for name in sample} - _EXCHANGED):
@@ -135,7 +135,7 @@ def broadcast_to_pp_group(
     pp_group: Any,
     dev: Any,
 ) -> tuple[Any, Any, Any, Any]:
-    """Returns packs, their number and two sums. Middle pipeline stages get the first stage's numbers and metadata."""
+    """Returns the first four arguments; middle stages get those of the first pipeline stage, but metadata for packs."""
     numbers = (num_micro_batches, seqlen_sum_this_global_batch, seqlen_squared_sum_this_global_batch)
     if Channel(pp_group).size <= 2:
         return new_samples, *numbers
@@ -145,9 +145,9 @@ def broadcast_to_pp_group(
 
 
 def broadcast_scalars(values: Sequence[Any], group: Any, dev: Any, dtype: Any = torch.float32) -> list[Any]:
-    """Returns the numbers that rank 0 of the group passes as `values`; they are exact up to 2**53.
+    """Returns the numbers that rank 0 of the group passes as `values`; numbers up to 2**53 are exact.
 
-    The other ranks must pass a list of the same length; its values are ignored.
+    The other ranks must pass a list of the same length; the values in this list are ignored.
     """
     channel = Channel(group)
     if channel.size == 1:
@@ -181,7 +181,7 @@ def create_data_iterator(
     """
     del is_dynamic_cp  # packs keep their `local_cp_size`
     needs: list[bool] | None = list(vpp_needs_data) if isinstance(vpp_needs_data, Sequence) else None
-    if hasattr(tp_group, "virtual_pipeline_model_parallel_size"):  # order of arguments in the newest version
+    if hasattr(tp_group, "virtual_pipeline_model_parallel_size"):  # order of arguments in the newest Megatron version
         needs = list(config) if config is not None else needs or []
         tp_group, config = pp_group, tp_group
     stages = config.virtual_pipeline_model_parallel_size or 1
@@ -219,7 +219,7 @@ _NAMES = ("dp", "cp", "dp_cp", "tp", "pp")
 def groups_of_run(pg_collection: Any, *names: str) -> dict[str, Any]:
     """Returns the process groups dp, cp, dp_cp, tp and pp by name; all None for a single process.
 
-    Reads them from `pg_collection`, which must have the groups `names`; if it is None, from Megatron's parallel state.
+    Reads `pg_collection`, which must have the groups `names`; if it is None, reads Megatron's parallel state.
     """
     if pg_collection is not None:
         missing = [name for name in names if not hasattr(pg_collection, name)]
@@ -242,7 +242,7 @@ def groups_of_run(pg_collection: Any, *names: str) -> dict[str, Any]:
 
 
 def place_of_run(pg_collection: Any, *names: str) -> Place:
-    """Returns this process's rank in each group of `groups_of_run`, and its context-parallel groups by size."""
+    """Returns the `Place` of this process: the groups of `groups_of_run`, and the context-parallel groups by size."""
     groups = groups_of_run(pg_collection, *names)
     own = getattr(pg_collection, "cp_of_size", None)
     dp, cp, tp, pp = (Channel(groups[name]) for name in ("dp", "cp", "tp", "pp"))
@@ -308,7 +308,7 @@ def as_megatrons_params(params: Any) -> Any:
 
 
 def tells_gaps() -> bool:
-    """Returns whether Megatron's attention accepts boundaries without padding, as in Megatron's development branch."""
+    """Returns whether Megatron's attention accepts boundaries without padding; the development branch does."""
     return "megatron.core" in sys.modules and "cp_partition_mode" in _megatrons_params()[1]
 
 

@@ -44,7 +44,7 @@ from tokenloom.order.protocols import SpanOrder
 from tokenloom.overrides import Uncalled, is_ours, overrides
 
 QUERY_HAS_LENGTHS = (0, 19)
-"""Since this Megatron version `_query_document_sample_shuffle_indices` also returns the lengths of documents."""
+"""Since this Megatron version, `_query_document_sample_shuffle_indices` also returns the lengths of documents."""
 
 
 @dataclass
@@ -88,8 +88,8 @@ class GPTDatasetConfig(plain_config.GPTDatasetConfig, BlendedMegatronDatasetConf
 class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
     """`tokenloom.GPTDataset` with Megatron's hooks and with assignable index arrays; same arguments and errors.
 
-    Native kernels fill the samples unless a subclass overrides a hook, a program replaces a function of this module, or
-    assigned arrays give samples different lengths. In these cases each sample is made in Megatron's steps, by
+    Native kernels fill the samples. If a subclass overrides a hook, a program replaces a function of this module, or
+    assigned arrays give samples different lengths, each sample is made in Megatron's steps instead, by
     `_query_document_sample_shuffle_indices` and `_get_ltor_masks_and_position_ids`.
 
     Attributes:
@@ -261,7 +261,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         attention_mask, loss_mask, position_ids = _get_ltor_masks_and_position_ids(tokens, eod, *resets, with_mask)
         if self.masks_and_position_ids_are_cacheable:
             self.cached_attention_mask, self.cached_position_ids = attention_mask, position_ids
-            self.cached_loss_mask = loss_mask.clone()  # `_item` writes to the returned one
+            self.cached_loss_mask = loss_mask.clone()  # `_item` writes to the returned mask
             self.masks_and_position_ids_are_cached = True
         return attention_mask, loss_mask, position_ids
 
@@ -270,7 +270,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
 
         Returns:
             text: int64[sequence_length + 1], padded; int64[sequence_length] without `add_extra_token_to_sequence`.
-            documents: int64[num_documents], for each document of the sample, even an empty one, its index in the pair.
+            documents: int64[num_documents], index in the pair of each document of the sample, even if empty.
             lengths: list with the number of tokens that each document has in the sample, without padding.
         """
         parts, documents = self._parts(idx)
@@ -281,7 +281,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         return values if reference_version() < QUERY_HAS_LENGTHS else (*values, lengths)
 
     def _parts(self, idx: int) -> tuple[list[NDArray[Any]], list[int]]:
-        """Returns two lists, with the tokens and the sequence index of each document in a sample."""
+        """Returns two lists: the tokens of each document in a sample, and the sequence index of each document."""
         if not self._is_regular:
             assert isinstance(self.order, GivenOrder)
             return self.order.read(self.dataset, idx)
@@ -318,7 +318,7 @@ def _build_document_index(
 ) -> NDArray[np.int32]:
     """Returns the shuffled document indices of all epochs, int32[num_epochs * num_documents].
 
-    With `separate_final_epoch`, the last epoch is shuffled separately from the others.
+    With `separate_final_epoch`, the last epoch is shuffled separately from the other epochs.
     """
     parts = []
     for epochs in [num_epochs - 1, 1] if separate_final_epoch and num_epochs > 1 else [num_epochs]:
@@ -329,7 +329,7 @@ def _build_document_index(
 
 
 def _build_shuffle_index(num_samples: int, total_size: int, numpy_random_state: np.random.RandomState) -> NDArray[Any]:
-    """Returns [0, num_samples), shuffled, then the rest of [0, total_size), shuffled separately: uint32 or int64."""
+    """Returns [0, num_samples) and [num_samples, total_size), each shuffled, as one array: uint32 or int64."""
     dtype = np.int64 if total_size >= np.iinfo(np.uint32).max - 1 else np.uint32
     numbers: NDArray[Any] = np.arange(total_size, dtype=dtype)
     numpy_random_state.shuffle(numbers[:num_samples])

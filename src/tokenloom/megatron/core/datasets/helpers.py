@@ -33,5 +33,5 @@ def build_sample_idx(
     stream = document_indices, sequence_length, num_epochs, tokens_per_epoch
     index: NDArray[Any] = build(sizes, *stream, drop_last_partial_sequence, int(bool(add_extra_token_to_sequence)))
     if index.dtype == np.int32 and not (index.min() >= 0 and index.max() <= largest):  # as with an empty last document
-        raise ConfigError(f"sample index out of range: must be in [0, {largest}], got {index.min()} to {index.max()}")
+        raise ConfigError(f"values of the sample index must be in [0, {largest}], got {index.min()} to {index.max()}")
     return index

@@ -66,7 +66,7 @@ class _IndexReader(Index):
         if sequences_per_dataset:
             expected = (*sequences_per_dataset, header.dtype_code if dtype_code is None else dtype_code)
             if expected != (found := (header.num_sequences, header.num_boundaries, header.dtype_code)):
-                message = f"`{idx_path}`: expected (sequences, boundaries, dtype code) {expected}, found {found}"
+                message = f"`{idx_path}`: expected num_sequences, num_boundaries, dtype_code {expected}, found {found}"
                 raise DatasetFormatError(message, hint="recreate the counts with `tokenloom sequences-per-dataset`")
         self._copy(parse_index(data, header, path=idx_path, bin_bytes=None, multimodal=multimodal))
 
@@ -130,7 +130,7 @@ class _IndexWriter:
             message = f"`{self.idx_path}`: `document_indices` must run from 0 to {len(lengths)} sequences, {ends}"
             raise ConfigError(message, hint="call `end_document` after the last item of each document")
         if modes is not None and len(modes) != len(lengths):
-            raise ConfigError(f"`{self.idx_path}`: expected {len(lengths)} modes, found {len(modes)}")
+            raise ConfigError(f"`{self.idx_path}`: expected {len(lengths)} modes, one per sequence, found {len(modes)}")
         header = Header(dtype_code=self._dtype_code, num_sequences=len(lengths), num_boundaries=len(boundaries))
         rows = _RowsWriter(self._file, header, multimodal=modes is not None)
         rows.add_rows(lengths, modes)
@@ -163,7 +163,7 @@ class _SourceReader(_BinReader):
         return reader
 
     def read(self, dtype: Any, count: int, offset: int) -> NDArray[Any]:
-        """Returns dtype[count] from byte `offset`, a read-only view if mapped; a negative count reads to the end."""
+        """Returns dtype[count] from byte `offset`, as a read-only view if mapped; reads to the end if `count` < 0."""
         wanted, begin, size = np.dtype(dtype), int(offset), self.source.num_bytes
         num_bytes = wanted.itemsize * (int(count) if count >= 0 else (size - begin) // wanted.itemsize)
         if not 0 <= begin <= size - num_bytes:
@@ -201,7 +201,7 @@ OBJECT_STORAGE_BIN_READERS: dict[str, Any] = {"s3": _S3BinReader, "msc": _MultiS
 
 
 class _ReaderSource:
-    """A byte source over the `bin_reader` that a program assigned; `source` only gives the size in bytes."""
+    """A byte source over the `bin_reader` that a program assigned; `source` gives only the size in bytes."""
 
     mapped = None
 
@@ -392,14 +392,14 @@ def _unpickle(
 
 
 class IndexedDatasetBuilder:
-    """A writer of a local `.bin`/`.idx` pair; like Megatron's, it appends each item to the `.bin` file at once.
+    """A writer of a local `.bin`/`.idx` pair; like Megatron's, it writes items to the `.bin` file immediately.
 
     Programs may write to `data_file` and change the list attributes. A token that does not fit the dtype raises
     `TokenRangeError` before its document is added. `tokenloom.IndexedDatasetBuilder` is faster, publishes the pair
     atomically, and can write to object storage.
 
     Args:
-        bin_path: path of the `.bin` file, which is created at once.
+        bin_path: path of the `.bin` file, which is created immediately.
         dtype: dtype of the tokens.
         multimodal: whether each sequence has a mode.
 
@@ -441,7 +441,7 @@ class IndexedDatasetBuilder:
         eod_token: int | None = None,
         chunk_size: int = 1_000_000,
     ) -> None:
-        """Appends documents of one sequence each, from an Awkward Array or a list of lists or arrays.
+        """Appends documents with one sequence each; `documents` is an Awkward Array, or a list of lists or arrays.
 
         Appends `eod_token`, if given, to each document. Converts at most `chunk_size` documents at a time to lists.
         """
@@ -457,11 +457,11 @@ class IndexedDatasetBuilder:
         self.document_indices.append(len(self.sequence_lengths))
 
     def add_index(self, path_prefix: str) -> None:
-        """Appends all documents of another pair; raises before writing if the pair is damaged or has another dtype."""
+        """Appends all documents of a pair; a damaged pair or another dtype raises an error before any writing."""
         dataset = open_checked(os.fspath(path_prefix), multimodal=self.multimodal)
         if dataset.dtype != np.dtype(self.dtype):
             message = f"`{dataset.idx_path}`: expected tokens of dtype {np.dtype(self.dtype)}, found {dataset.dtype}"
-            raise DatasetFormatError(message, hint="preprocess one pair again with the dtype of the other")
+            raise DatasetFormatError(message, hint="preprocess one pair again with the dtype of the other pair")
         first, index = len(self.sequence_lengths), dataset.index
         for number, offset, count in dataset.extents.pieces(0, dataset.extents.num_bytes):
             begin = dataset.sections[number].start + offset

@@ -44,7 +44,7 @@ class ListedSamples:
     """A mixin whose `__getitems__` returns a list, so that `collate_fn` may write to the samples."""
 
     def __getitems__(self, positions: Sequence[int | None]) -> list[Sample]:
-        """Returns `[dataset[k] for k in positions]`; reads one batch unless a batch would skip an overridden method."""
+        """Returns `[dataset[k] for k in positions]`, read as one batch unless a batch would skip an override."""
         return list(super().__getitems__(positions))  # type: ignore[misc]  # of the next class in the MRO
 
 
@@ -65,7 +65,7 @@ _CHECKED_AT_ONCE = 1 << 16
 
 
 def index_array(name: str) -> Any:
-    """Returns a settable property for an index array; with `defer_npy_index_mmap`, it is None before the first read."""
+    """Returns a settable property for an index array; with `defer_npy_index_mmap`, None until a sample is read."""
 
     def get(dataset: Any) -> Any:
         order = dataset.order
@@ -150,7 +150,7 @@ class GivenOrder(_GivenArrays, WindowOrder):
         return window_reader(arrays, lengths, window_length=self._sequence_length, extra=self._extra)
 
     def read(self, source: Any, idx: int) -> tuple[list[NDArray[Any]], list[int]]:
-        """Returns two lists for sample `shuffle_index[idx]`, of any length: tokens and sequence index per document."""
+        """Returns the tokens of each document in sample `shuffle_index[idx]`, and the documents' sequence indices."""
         documents, rows, shuffle = (self.arrays[name] for name in NAMES)
         window = shuffle[idx]
         (first, start), (last, stop) = ([int(number) for number in rows[row]] for row in (window, window + 1))

@@ -1,4 +1,4 @@
-"""`megatron.core.datasets.multimodal_dataset`: mock samples of text and an image."""
+"""`megatron.core.datasets.multimodal_dataset`: mock samples, each of a text and an image."""
 
 from __future__ import annotations
 

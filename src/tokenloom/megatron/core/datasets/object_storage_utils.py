@@ -72,7 +72,7 @@ def dataset_exists(path_prefix: str, idx_path: str, bin_path: str) -> bool:
 def cache_index_file(remote_path: str, local_path: str) -> None:
     """Copies an object to a local file; if `torch.distributed` is initialized, only rank 0 copies.
 
-    The other ranks must call this after rank 0 has returned (use a barrier); without the file, they raise an error.
+    The other ranks must call this after rank 0 has returned (use a barrier); else the missing file is an error.
     """
     _check_address(remote_path)
     if not has_ranks() or torch.distributed.get_rank() == 0:

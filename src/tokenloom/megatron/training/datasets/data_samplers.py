@@ -22,11 +22,11 @@ from tokenloom.megatron.core.datasets.utils import Split  # noqa: F401
 from tokenloom.megatron.installation import reference_version
 
 _NO_LOADER_WITHOUT_SAMPLES = (0, 20)
-"""Since this version, the loader of an empty dataset is None; in older Megatron versions, that dataset is an error."""
+"""Since this Megatron version, the loader of an empty dataset is None; older versions raise an error."""
 
 
 def __getattr__(name: str) -> Any:
-    """Returns Megatron's `parallel_state` for the name `mpu`, imported on access; programs patch functions of `mpu`."""
+    """Imports and returns Megatron's `parallel_state` for the name `mpu`, because programs patch functions of `mpu`."""
     if name == "mpu":
         return _parallel_state()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -128,7 +128,7 @@ def _begin_worker(_worker: int, *, exit_signal: Any) -> None:
 
 
 class _TotalLength(samplers.DataParallelSampler):
-    """A mixin whose `len` is the number of samples in the dataset, as in Megatron, not the number of batches left."""
+    """A mixin whose `len` counts all samples of the dataset, as in Megatron, instead of the remaining batches."""
 
     def __len__(self) -> int:
         return self.total_samples
@@ -156,7 +156,7 @@ class HybridCPMegatronPretrainingSampler(_TotalLength, samplers.HybridCPMegatron
         drop_last: bool = True,
     ) -> None:
         chunk = max(micro_batch_size * data_parallel_size, 1)
-        size = global_batch_size // chunk * chunk or global_batch_size  # the base class rejects less than one chunk
+        size = global_batch_size // chunk * chunk or global_batch_size  # the base class rejects less than a chunk
         ranks = data_parallel_rank, data_parallel_size
         super().__init__(total_samples, consumed_samples, micro_batch_size, size, *ranks, drop_last)
 
@@ -201,11 +201,11 @@ class MegatronPretrainingRandomSampler(_TotalLength, samplers.MegatronPretrainin
     """`tokenloom.MegatronPretrainingRandomSampler`, but `len` is `total_samples`.
 
     Each yielded batch increases `consumed_samples`, even if a loader only prefetches the batch. Without
-    `data_sharding`, one rank may yield one batch more than another. Iteration sets the epoch of a `RandomSeedDataset`.
+    `data_sharding`, some ranks may yield one batch more than others. Iteration sets the epoch of a `RandomSeedDataset`.
     """
 
     epoch: int = 0
-    """The epoch of the last iteration."""
+    """The epoch of the most recent iteration over the sampler."""
 
     @property
     def last_batch_size(self) -> int:

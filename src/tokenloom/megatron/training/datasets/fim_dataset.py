@@ -38,8 +38,8 @@ class GPTFIMDatasetConfig(fim.GPTFIMDatasetConfig, GPTDatasetConfig):
 class GPTFIMDataset(GPTDataset):
     """A dataset of GPT samples; the middle of each document is moved to the document's end with probability `fim_rate`.
 
-    As in Megatron, one random state serves all samples: a sample depends on the samples read before, and all workers
-    start from the same state. Each sample counts as one document. `tokenloom.GPTFIMDataset` has no such limits.
+    As in Megatron, one random state serves all samples: a sample depends on the previous reads, and all workers
+    start from the same state. Each sample counts as one document. `tokenloom.GPTFIMDataset` does not have these limits.
 
     A subclass may override `_fim_split_and_permute_sequence`, `_fim_permute_sequence` and `_permute`. Arguments and
     errors are those of `GPTDataset`; an unknown FIM token raises `TokenizerError`.
@@ -85,11 +85,11 @@ class GPTFIMDataset(GPTDataset):
         return f"{type(self).__name__}._query_document_sample_shuffle_indices"
 
     def _query_document_sample_shuffle_indices(self, idx: int) -> tuple[Any, ...]:
-        """Returns a sample's tokens after FIM, its document indices and, since Megatron 0.19, its length.
+        """Returns a sample's tokens after FIM, document indices and, since Megatron 0.19, length.
 
         Returns:
             text: int64[sequence_length + 1]; int64[sequence_length] without `add_extra_token_to_sequence`.
-            documents: int64[num_documents], for each document of the sample, its index in the pair.
+            documents: int64[num_documents], index in the pair of each document of the sample.
             lengths: list with one entry, the number of tokens without padding.
         """
         parts, documents = self._parts(idx)
@@ -167,7 +167,7 @@ class GPTFIMDataset(GPTDataset):
 
 
 def _codec(tokenizer: Any) -> tuple[Callable[[Tokens], str], Callable[[str], Sequence[int]]]:
-    """Returns two functions: one decodes tokens, if possible omitting special tokens; the other encodes a text."""
+    """Returns a function that decodes tokens, omitting special tokens if possible, and a function that encodes text."""
     library = optional_attribute(tokenizer, "_tokenizer")
     if not (hasattr(library, "ids_to_text") and hasattr(library, "text_to_ids")):
         return lambda ids: tokenizer.detokenize(ids.tolist()), tokenizer.tokenize

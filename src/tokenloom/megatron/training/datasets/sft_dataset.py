@@ -53,7 +53,7 @@ class SFTDataset(MegatronDataset):
     The tokenizer must have the method `tokenize_conversation`, like Megatron's tokenizer for fine-tuning. Labels that
     equal the pad id have no loss. `tokenloom.SFTDataset` tokenizes once, shuffles, and packs conversations.
 
-    Arguments are those of `MegatronDataset`. Lines repeat until `num_samples` is reached; if None, no line repeats.
+    Arguments are those of `MegatronDataset`. If `num_samples` is None, no line repeats; else lines repeat as needed.
     """
 
     config: GPTDatasetConfig
@@ -204,7 +204,7 @@ class MockSFTLowLevelDataset:
 
 
 class MockSFTDataset(SFTDataset):
-    """A dataset of mock samples of one text each; see `MockSFTLowLevelDataset` for lengths and padding."""
+    """A dataset of mock samples, each of one text; see `MockSFTLowLevelDataset` for lengths and padding."""
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str | None, config: Any) -> MockSFTLowLevelDataset:

@@ -42,7 +42,7 @@ class JsonRecords(Sequence[dict[str, Any]]):
     def __init__(self, path: str) -> None:
         self.path: str = path
         self._file = MappedFile(path)
-        with open(path, "rb") as stream:  # blank lines are negative
+        with open(path, "rb") as stream:  # blank lines get negative sizes
             sizes = np.fromiter((-len(line) if line.isspace() else len(line) for line in stream), dtype=np.int64)
         self._sizes, self._stops = sizes[sizes > 0], np.abs(sizes).cumsum()[sizes > 0]
         self._listed: list[Any] | None = None

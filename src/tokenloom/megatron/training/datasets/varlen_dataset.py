@@ -163,7 +163,7 @@ class VarlenDataset(SFTDataset):
         return VarlenLowLevelDataset(dataset_path)
 
     def _tokens_and_targets(self, idx: int) -> tuple[list[int], list[int]]:
-        """Returns the tokens of a sample and their targets, both truncated to `sequence_length` + 1 entries."""
+        """Returns the tokens of a sample and the target of each token; at most `sequence_length` + 1 entries each."""
         tokenizer: Any = self.config.tokenizer
         item = self._low_level(idx)
         if isinstance(item, str):
