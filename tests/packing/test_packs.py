@@ -126,7 +126,7 @@ def test_a_pack_is_its_concatenated_sub_samples_and_bytes_keep_all_values(rng):
 def test_the_padding_mask_follows_from_the_boundaries():
     mask = padding_mask_of(torch.tensor([0, 3, 3, 5]), torch.tensor([0, 4, 6, 8]))
     assert mask.tolist() == [False, False, False, True, True, True, False, False]
-    with pytest.raises(InputError, match="do not fit boundaries"):
+    with pytest.raises(InputError, match="do not fit cu_seqlens"):
         padding_mask_of(torch.tensor([0, 5]), torch.tensor([0, 4]))
 
 

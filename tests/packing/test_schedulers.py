@@ -80,7 +80,7 @@ def spread(kind, count):
 
 
 NOT_ENOUGH = "sub-samples can move"
-NO_MULTIPLE = "do not fill a multiple of"
+NO_MULTIPLE = "cannot fill a multiple of"
 NO_GROUPS = "in groups of 1, 2, 4, … ranks"
 NO_CUT = "cannot be split into a multiple"
 NO_SHARE = "ranks cannot be widened"
@@ -424,8 +424,8 @@ DYNAMIC, COST, HYBRID = "default_dynamic_cp", "cost_balanced", "hybrid_cost_bala
 NEEDED = "\n7 sub-samples fill 1 packs, not a multiple of 8: 7 more packs are needed, but only "
 NEEDED += "6 sub-samples can move to new packs\nhint: plan with `cost_balanced`, or use more samples per global batch\n"
 LIMIT = "a pack has 3 sub-samples, more than the maximum of 2\nhint: plan with `hybrid"
-ALONE = "\n1 sub-samples with 4 tokens in total do not fill a multiple of 8 packs of at most 16 tokens each\n"
-FEW = "\n7 sub-samples with 28 tokens in total do not fill a multiple of 8 packs of at most 8 tokens each\n"
+ALONE = "\n1 sub-samples with 4 tokens in total cannot fill a multiple of 8 packs, each of at most 16 tokens\n"
+FEW = "\n7 sub-samples with 28 tokens in total cannot fill a multiple of 8 packs, each of at most 8 tokens\n"
 FALLING = "costs must be positive and finite, and must not decrease with the length"
 
 
@@ -440,7 +440,7 @@ FALLING = "costs must be positive and finite, and must not decrease with the len
         (DYNAMIC, (8, 1, 5, 2), {}, [16, 16, 8], "2 groups of [2, 1] ranks cannot be widened to occupy all 5 ranks"),
         (DYNAMIC, (8, 1, 1), {"max_num_seqs": 2}, [1] * 3, LIMIT),
         # Nine sub-samples need a pack each, but packs come in multiples of 4.
-        (COST, (8, 1, 2, 2), {}, [6] * 9, "9 sub-samples with 54 tokens in total do not fill a multiple of 4 packs"),
+        (COST, (8, 1, 2, 2), {}, [6] * 9, "9 sub-samples with 54 tokens in total cannot fill a multiple of 4 packs"),
         (COST, (8, 1, 8), {}, [4] * 7, FEW),
         (COST, (8, 1, 2, 4), {}, [4] * 7, FEW),
         (COST, (8, 2, 4, 2), {}, [4], ALONE),

@@ -19,8 +19,8 @@ GOOD_ENOUGH = 1.05
 class CostBalancedScheduler(BasePackingScheduler):
     """A scheduler that plans packs of nearly equal cost, so that all ranks take nearly the same time.
 
-    The plan has the fewest possible microbatches. If its cost then exceeds 1.05 times a lower bound, the scheduler also
-    tries the next larger number of microbatches. (Megatron's `dp_balanced` packs in order, regardless of cost.)
+    The scheduler first plans with the fewest possible microbatches. If this plan costs more than 1.05 times a lower
+    bound, more microbatches are also tried. (Megatron's `dp_balanced` packs in the given order, regardless of cost.)
 
     Example:
         >>> scheduler = CostBalancedScheduler(8, cp_size=1, dp_size=2)
@@ -47,7 +47,7 @@ class CostBalancedScheduler(BasePackingScheduler):
         )
 
     def _fewest_microbatches(self, task: Task) -> Packing:
-        """Returns a packing with the fewest microbatches, or the next possible number if that costs 5 % less."""
+        """Returns a packing with the fewest possible microbatches, or with more if this saves 5 % of the cost."""
         fewest = least_microbatches(task, self.microbatch_multiple)
         best: Packing | None = None
         for num_microbatches in range(fewest, len(task.lengths) // self.dp_size + 1, self.microbatch_multiple):
@@ -64,7 +64,7 @@ class CostBalancedScheduler(BasePackingScheduler):
         packs = self.dp_size * self.microbatch_multiple
         limit = f"{task.capacity} tokens" + (f" and {self.max_num_seqs} sub-samples" if self.max_num_seqs else "")
         batch = f"{len(task.lengths)} sub-samples with {int(task.lengths.sum())} tokens in total"
-        message = f"{batch} do not fill a multiple of {packs} packs of at most {limit} each"
+        message = f"{batch} cannot fill a multiple of {packs} packs, each of at most {limit}"
         raise ConfigError(message, hint="change the number of sub-samples, or increase `max_seqlen_per_dp_cp_rank`")
 
 
@@ -91,7 +91,7 @@ class Task:
     num_ranks: int
 
     def pack(self, num_microbatches: int) -> Packing | None:
-        """Packs all sub-samples into `num_microbatches` × `num_ranks` packs; returns None if that is not possible."""
+        """Packs all sub-samples into `num_microbatches` × `num_ranks` packs; returns None if sub-samples do not fit."""
         widths = np.full(num_microbatches, self.num_ranks, dtype=np.int64)
         nothing = np.zeros_like(widths)
         pack_of = pack_to_levels(self, widths=widths, levels=nothing, bases=nothing)
@@ -103,7 +103,7 @@ class Task:
         return Packing(num_microbatches=num_microbatches, pack_of=pack_of, slowest=slowest)
 
     def is_balanced(self, packing: Packing) -> bool:
-        """Returns whether `packing.slowest` is at most `GOOD_ENOUGH` times a lower bound for all packings."""
+        """Returns whether `packing.slowest` is at most `GOOD_ENOUGH` times a lower bound for every packing."""
         acceptable = packing.slowest / GOOD_ENOUGH
         if acceptable <= int(self.costs.sum()) / self.num_ranks:
             return True
@@ -111,9 +111,9 @@ class Task:
 
 
 def pack_to_levels(task: Task, *, widths: Int64s, levels: Int64s, bases: Int64s) -> Int64s | None:
-    """Returns the pack of each sub-sample, int64[num_subsamples]; None if the sub-samples do not fit.
+    """Returns the index of the pack of each sub-sample, int64[num_subsamples]; None if the sub-samples do not fit.
 
-    Balances costs, but lengths if packs overflow. `widths`, `levels` and `bases`: see `kernels.packs.pack_to_levels`.
+    Balances costs; lengths if packs overflow. For `widths`, `levels` and `bases`, see `kernels.packs.pack_to_levels`.
     """
     first = range(5) if task.most_items < len(task.lengths) else range(1)
     for by_length, short_first in ((False, 0), *((True, quarters) for quarters in first)):
@@ -156,7 +156,7 @@ def checked_costs(model: CostModel, lengths: Int64s, cp_size: int) -> Float64s:
 
 
 def integer_costs(costs: Float64s, count: int) -> Int64s:
-    """Scales costs (sorted, largest first) to integers, so that the sum of any `count` of them is below 2**61."""
+    """Scales costs (sorted, largest first) to integers, so that the sum of any `count` integers is below 2**61."""
     return scaled_costs(costs, cost_exponent(float(costs[0]), count))
 
 

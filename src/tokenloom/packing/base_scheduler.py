@@ -22,8 +22,8 @@ class BasePackingScheduler:
     A plan depends on nothing but settings and lengths, so every rank computes the same plan. Each sub-sample is in
     exactly one pack; all ranks have the same number of microbatches, and no pack is empty.
 
-    To write a scheduler, override `get_groups_and_subsamples` and add the class to `scheduler_map`. Override `run`
-    instead to replace the whole pipeline. Set `is_dynamic_cp = True` if groups may differ in size.
+    To write a scheduler, override `get_groups_and_subsamples` and add the class to `scheduler_map`. To replace the
+    whole pipeline, override `run` instead. Set `is_dynamic_cp = True` if context-parallel groups may differ in size.
 
     Example:
         >>> from tokenloom.packing import PackingConfig, scheduler_map, wrap_data_iterator
@@ -42,7 +42,7 @@ class BasePackingScheduler:
         max_seqlen_per_dp_cp_rank: maximum tokens that each rank has in one microbatch.
         cp_size: ranks per context-parallel group; a pack has at most `max_seqlen_per_dp_cp_rank * cp_size` tokens.
         dp_size: number of context-parallel groups.
-        microbatch_group_size_per_vp_stage: the number of microbatches must be a multiple of this; None allows any.
+        microbatch_group_size_per_vp_stage: the number of microbatches must be a multiple of this number, if not None.
         max_num_seqs: maximum sub-samples per pack; None for no limit.
         cost_model: computes the cost of a sub-sample from its length; None for attention work only.
     """
@@ -148,7 +148,7 @@ class BasePackingScheduler:
         raise NotImplementedError(f"`{type(self).__name__}` must override `get_groups_and_subsamples`")
 
     def checked_lengths(self, lengths: ArrayLike) -> Int64s:
-        """Returns `lengths` as int64[num_subsamples]; `ConfigError` unless each is an integer in [1, `max_tokens`]."""
+        """Returns `lengths` as int64[num_subsamples]; raises if a length is not an integer in [1, `max_tokens`]."""
         checked = _positive(lengths)
         longest = int(checked.argmax())
         if checked[longest] > self.max_tokens:

@@ -1,7 +1,7 @@
 """Sub-samples and packs as tensors: read from iterators, sent between ranks, and cut for context-parallel ranks.
 
-Context parallelism cuts each sequence into 2 × cp equal chunks; rank c gets chunks c and 2 × cp - 1 - c, so that all
-ranks have the same work under a causal mask. Packs of a fixed shape, as for CUDA graphs, are padded before the cut.
+Partition mode "zigzag" cuts each sequence into 2 × cp equal chunks; rank c gets chunks c and 2 × cp - 1 - c, so that
+all ranks have the same work under a causal mask. Packs of a fixed shape, as for CUDA graphs, are padded before the cut.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class PackedSeqParams:
     """The attention parameters of a pack, with the fields of Megatron's class of this name.
 
     Lengths and boundaries describe whole sequences, not this rank's part. `cu_seqlens_…_padded` always include the
-    padding of each sequence; `cu_seqlens_q` and `cu_seqlens_kv` do so if `pad_packed_seq_alignment` is None.
+    padding of each sequence; `cu_seqlens_q` and `cu_seqlens_kv` include it only if `pad_packed_seq_alignment` is None.
 
     Attributes:
-        qkv_format: "thd": tokens × heads × width without a batch axis.
+        qkv_format: "thd" for queries, keys and values of shape [tokens, heads, width], without a batch axis.
         cu_seqlens_q, cu_seqlens_kv, cu_seqlens_q_padded, cu_seqlens_kv_padded: int32[num_sequences + 1] tensors.
-        max_seqlen_q, max_seqlen_kv: length of the longest padded sequence; if `pad_packed_seq_alignment` and
-            `thd_max_packed_sequences` are set, length of the padded pack.
+        max_seqlen_q, max_seqlen_kv: length of the longest padded sequence; but if both `pad_packed_seq_alignment` and
+            `thd_max_packed_sequences` are set, length of the whole padded pack.
         local_cp_size, cp_group: number and process group of the ranks that share this pack; both None for all cp ranks.
         total_tokens: number of tokens of this rank if `pad_packed_seq_alignment` is set and `thd_max_packed_sequences`
-            is not; else None.
+            is None; else None.
         pad_between_seqs: True if `cu_seqlens_q` and `cu_seqlens_kv` exclude padding, else None.
         cp_partition_mode: "zigzag" or "contiguous", as in `PackingConfig`.
     """
@@ -58,26 +58,26 @@ class SourcedPackedSeqParams(PackedSeqParams):
     """The parameters of a pack whose sequences have a `dataset_id`.
 
     Attributes:
-        dataset_ids: int64[num_sequences] tensor, index of the dataset (in a blend) or source (in a run) of each
-            sequence; -1 if unknown, and for sequences of padding. Attention does not read this tensor.
+        dataset_ids: int64[num_sequences] tensor, for each sequence the index of its dataset in a blend or of its source
+            in a run; -1 if unknown, and for sequences of padding. Attention does not read this tensor.
     """
 
     dataset_ids: Any
 
 
 def context_parallel_indices(cu_seqlens_padded: Any, *, cp_size: int, cp_rank: int) -> Any:
-    """Returns the indices of one context-parallel rank's tokens in a pack, in ascending order.
+    """Returns the ascending indices, in a pack, of the tokens that one context-parallel rank gets.
 
     Args:
         cu_seqlens_padded: integer[num_sequences + 1] tensor, boundaries of the padded sequences, starting with 0.
-        cp_size, cp_rank: number of ranks that share the pack, and the rank among them.
+        cp_size, cp_rank: number of ranks that share the pack, and the rank of one of them, in [0, cp_size).
 
     Returns:
-        int64[num_tokens / cp_size] on the device of the boundaries. Sequences may be empty. On CUDA, if Transformer
-        Engine is installed, its function `thd_get_partitioned_indices` computes these indices.
+        int64[num_tokens / cp_size] on the device of the boundaries. Sequences may be empty. On CUDA, Transformer
+        Engine's function `thd_get_partitioned_indices` computes these indices if Transformer Engine is installed.
 
     Raises:
-        ConfigError: a length is not a multiple of 2 × `cp_size`, or `cp_rank` is out of range.
+        ConfigError: the length of a sequence is not a multiple of 2 × `cp_size`, or `cp_rank` is out of range.
         MissingExtraError: torch is not installed.
 
     Example:
@@ -117,9 +117,9 @@ def cut_for_rank(
     cp_group: Any = None,
     tells_gaps: bool = False,
 ) -> tuple[Any, Any, PackedSeqParams]:
-    """Pads a pack if `settings` has a `pad_packed_seq_alignment`; cuts the pack for a context-parallel rank.
+    """Cuts a pack for a context-parallel rank; first pads the pack if `settings.pad_packed_seq_alignment` is set.
 
-    Returns the int64 indices of this rank's tokens in the padded pack, the bool padding mask of these tokens, and the
+    Returns the indices in the padded pack of this rank's tokens, int64, the padding mask of these tokens, bool, and the
     attention parameters. With `tells_gaps`, `cu_seqlens_q` and `cu_seqlens_kv` never include padding.
     """
     torch = require("torch", extra="torch")
@@ -186,11 +186,11 @@ def _with_tail(settings: PackingConfig, tail: int, real: Any, padded: Any, longe
 
 
 def padding_mask_of(cu_seqlens: Any, cu_seqlens_padded: Any) -> Any:
-    """Returns bool[num_tokens], True at padding, from the boundaries of a pack without and with padding."""
+    """Returns the padding mask of a pack, bool[num_tokens]; `cu_seqlens` are the boundaries without padding."""
     torch = require("torch", extra="torch")
     lengths, padded = cu_seqlens.diff(), cu_seqlens_padded.diff()
     if lengths.shape != padded.shape or bool((lengths > padded).any()) or bool((lengths < 0).any()):
-        raise InputError(f"padded boundaries {cu_seqlens_padded.tolist()} do not fit boundaries {cu_seqlens.tolist()}")
+        raise InputError(f"cu_seqlens_padded {cu_seqlens_padded.tolist()} do not fit cu_seqlens {cu_seqlens.tolist()}")
     index = torch.arange(int(cu_seqlens_padded[-1]), device=padded.device)
     return index >= torch.repeat_interleave(cu_seqlens_padded[:-1] + lengths, padded)
 
@@ -205,7 +205,7 @@ def _transformer_engine() -> Any:
 
 SubSample = dict[str, Any]
 """1-D tensors under the names in `DTYPES`, with or without padding; the integers `original_seq_len` (tokens without
-padding) and `padded_seq_len`; and optionally `dataset_id`, index of a dataset (in a blend) or source (in a run)."""
+padding) and `padded_seq_len`; optionally `dataset_id`, the index of a dataset in a blend or of a source in a run."""
 
 DTYPES = {"tokens": "int64", "labels": "int64", "position_ids": "int64", "loss_mask": "float32"}
 """Names and dtypes of the tensors of a sub-sample or pack; wide dtypes first, to align all tensors in `to_bytes`."""
@@ -218,12 +218,12 @@ def take_apart(items: Iterable[Any]) -> Iterator[SubSample]:
 
     An item is a mapping with the tensors of `DTYPES`, or a list of such mappings; tensors are [length] or [1, length].
     A mapping without `cu_seqlens` is one sub-sample; its `original_seq_len` and `padded_seq_len` default to the length
-    of the tensors. A mapping with `cu_seqlens`, the boundaries of padded sub-samples, has several sub-samples in a row;
+    of the tensors. A mapping with `cu_seqlens`, the boundaries of padded sub-samples, has them one after another;
     `cu_seqlens_original`, if given, has the boundaries without padding. `dataset_id` is one integer, or one integer per
     sub-sample. Other entries of a mapping have no effect.
 
     Raises:
-        InputError: a tensor is missing, or its length does not match the tokens or the boundaries.
+        InputError: a tensor is missing, or the length of a tensor does not match the tokens or the boundaries.
     """
     for number, item in enumerate(items):
         for part in item if isinstance(item, list) else [item]:
@@ -266,7 +266,7 @@ def _bounds(item: Mapping[str, Any], size: int) -> Iterator[tuple[int, int, int]
     for (start, stop), (original_start, original_stop) in zip(
         itertools.pairwise(padded), itertools.pairwise(originals), strict=True
     ):
-        if stop > start:  # the last boundary may be repeated as padding
+        if stop > start:  # arrays of boundaries may be padded with copies of the last boundary
             yield start, original_stop - original_start, stop - start
 
 
@@ -281,7 +281,7 @@ def _row(value: Any, dtype: str, name: str) -> Any:
 
 
 def to_bytes(samples: Sequence[Mapping[str, Any]], names: Iterable[str] = DTYPES) -> Any:
-    """Returns the tensors `names` of all sub-samples as uint8[n], name by name; zeros pad n to a multiple of 8."""
+    """Returns the bytes of the tensors `names` of all samples, uint8[n], name by name; zeros pad to a multiple of 8."""
     torch = require("torch", extra="torch")
     if not samples:
         return torch.empty(0, dtype=torch.uint8)
@@ -312,12 +312,12 @@ def from_bytes(data: Any, lengths: Sequence[int], names: Iterable[str] = DTYPES)
 
 
 Pack = dict[str, Any]
-"""The padded sub-samples, concatenated to 1-D tensors under the names in `DTYPES`; the entries in `METADATA`; and if a
-sub-sample has a `dataset_id`, `dataset_ids`, int64[n], -1 for unknown. Stages without tokens have `METADATA` only."""
+"""The n padded sub-samples, concatenated to 1-D tensors under the names in `DTYPES`; the entries in `METADATA`; and
+`dataset_ids`, int64[n], if a sub-sample has a `dataset_id`. On stages without tokens, a pack has `METADATA` only."""
 
 METADATA = ("cu_seqlens", "cu_seqlens_padded", "max_seqlen", "local_cp_size")
 """`cu_seqlens` and `cu_seqlens_padded`, int32[n + 1]: boundaries without and with padding; `max_seqlen`, int32 scalar:
-the longest padded length; `local_cp_size`: number of ranks that share the pack; missing if always all cp ranks."""
+the longest padded length; `local_cp_size`: number of ranks that share the pack, absent if all cp ranks do."""
 
 _INT32_MAX = 2**31 - 1
 _PLAIN = PackingConfig(max_seqlen_per_dp_cp_rank=_INT32_MAX)
@@ -328,7 +328,7 @@ Batch = tuple[Any, Any, Any, None, Any, PackedSeqParams, Any]
 def build_packed_microbatches(
     grouped_samples: Sequence[Sequence[Mapping[str, Any]]], dev: Any, *, cp_sizes: Sequence[int] | None = None
 ) -> list[Pack]:
-    """Returns the pack of each microbatch: its sub-samples, padded to `padded_seq_len` and concatenated in order.
+    """Returns one pack per microbatch: the sub-samples, each padded to its `padded_seq_len`, concatenated in order.
 
     A pack has tokens, labels and position_ids int64[T] and loss_mask float32[T], all 0 at padding; boundaries
     cu_seqlens and cu_seqlens_padded int32[n + 1]; max_seqlen, int32 scalar, the longest padded length;
@@ -363,7 +363,7 @@ def build_packed_microbatches(
 
 
 def pack_metadata(lengths: Sequence[int], padded: Sequence[int], dev: Any, *, cp_size: int | None = None) -> Pack:
-    """Returns the `METADATA` of a pack; `lengths` of its sub-samples exclude padding, `padded` include padding."""
+    """Returns the `METADATA` of a pack; `lengths` of sub-samples are without padding, `padded` are with padding."""
     if sum(padded) > _INT32_MAX:
         raise ConfigError(f"a pack has {sum(padded)} tokens, more than 2**31 - 1")
     bounds, padded_bounds = ([0, *itertools.accumulate(counts)] for counts in (lengths, padded))
@@ -378,7 +378,7 @@ def _metadata(bounds: Sequence[int], padded_bounds: Sequence[int], longest: int,
 
 
 def encode_metadata(packs: Iterable[Mapping[str, Any]]) -> list[int]:
-    """Encodes packs as integers for `decode_metadata`, except for the tensors of `DTYPES`."""
+    """Encodes packs, without the tensors of `DTYPES`, as integers for `decode_metadata`."""
     integers: list[int] = []
     for pack in packs:
         sources = pack["dataset_ids"].tolist() if "dataset_ids" in pack else []
@@ -419,7 +419,7 @@ def get_batch_on_this_rank_for_sequence_packing(
     """Returns this rank's part of the next microbatch; all ranks of a tensor-parallel group must call this together.
 
     Args:
-        data_iterator: on rank 0 of a tensor-parallel group, an iterator of `wrap_data_iterator`; else None.
+        data_iterator: on rank 0 of a tensor-parallel group, an iterator from `wrap_data_iterator`; else None.
         vpp_size: virtual pipeline stages per rank; None for no virtual stages.
         mtp_on_this_rank: whether this stage has multi-token prediction, which needs tokens and labels.
         vp_stage: index of this virtual stage, in [0, `vpp_size`); None for no virtual stages.
@@ -429,10 +429,10 @@ def get_batch_on_this_rank_for_sequence_packing(
 
     Returns:
         (tokens, labels, loss_mask, None, position_ids, packed_seq_params, padding_mask). Tensors are [1, T / cp]:
-        loss_mask float32, padding_mask bool, the others int64; all are 0 at padding, except that padding_mask is True.
+        loss_mask float32, padding_mask bool, the others int64. At padding, padding_mask is True, other tensors are 0.
         The first stage has tokens and position_ids, the last stage has labels and loss_mask, and stages with
-        `mtp_on_this_rank` have all four; other tensors are None. If a stage has any of these four, and the pack has
-        `dataset_ids`, packed_seq_params is a `SourcedPackedSeqParams`.
+        `mtp_on_this_rank` have all four; missing tensors are None. If the stage has one of these four tensors and the
+        pack has `dataset_ids`, packed_seq_params is a `SourcedPackedSeqParams`.
 
     Raises:
         ConfigError: an iterator is missing or not allowed on a rank; the virtual stage does not exist; or a pack does
@@ -454,7 +454,7 @@ def batch_in(
     config: Any,
     tells_gaps: bool = False,
 ) -> Batch:
-    """Does the work of `get_batch_on_this_rank_for_sequence_packing` in `place`; `tells_gaps`: see `cut_for_rank`."""
+    """Implements `get_batch_on_this_rank_for_sequence_packing` for a `Place`; `tells_gaps`: see `cut_for_rank`."""
     torch = require("torch", extra="torch")
     names = _names_needed(place, vpp_size, vp_stage, mtp=mtp)
     settings = _PLAIN
@@ -521,7 +521,7 @@ def refuse_iterator(place: Place, data_iterator: Any) -> None:
     """Raises if a rank above 0 of a tensor-parallel group has an iterator, or a list that contains an iterator."""
     given = data_iterator if isinstance(data_iterator, list) else [data_iterator]
     if any(iterator is not None for iterator in given):
-        message = f"data iterator on rank {place.tp.rank} of a tensor-parallel group, where only rank 0 reads"
+        message = f"rank {place.tp.rank} of a tensor-parallel group has a data iterator, but only rank 0 reads data"
         raise ConfigError(message, hint="pass None on ranks other than 0")
 
 

@@ -16,26 +16,26 @@ class PackingConfig:
     """Settings of packing, for runs without a Megatron configuration.
 
     Attributes:
-        max_seqlen_per_dp_cp_rank: maximum tokens that each rank gets of one pack, including padding.
+        max_seqlen_per_dp_cp_rank: maximum tokens, including padding, that each rank gets from one pack.
         sequence_packing_scheduler: name of a scheduler in `scheduler_map`.
         virtual_pipeline_model_parallel_size: virtual pipeline stages per rank; None for no virtual stages.
-        microbatch_group_size_per_vp_stage: the number of microbatches must be a multiple of this number; the scheduler
-            raises if no such plan exists. This setting has no effect without virtual stages.
+        microbatch_group_size_per_vp_stage: the number of microbatches must be a multiple of this number, else the
+            scheduler raises an error. This setting has no effect without virtual stages.
         sequence_parallel: whether tensor-parallel ranks divide the tokens of a pack among themselves; if so, the padded
             length of each sub-sample is also a multiple of the number of tensor-parallel ranks.
         pipeline_model_parallel_layout: layer names of each stage, as `layout[pp_rank][vp_stage]`; a stage with a layer
             "mtp" needs all tensors of a pack. None if only the first and the last stage need tensors.
         min_dynamic_context_parallel_size: minimum number of ranks that share a pack; only for `default_dynamic_cp`.
         pad_packed_seq_alignment: the end of a pack is padded until each rank has a multiple of this number of tokens;
-            "max" pads to `max_seqlen_per_dp_cp_rank`, so that all packs have the same shape; None for no padding there.
+            "max" pads to `max_seqlen_per_dp_cp_rank`, so that all packs have the same shape; None adds no such padding.
         thd_tail_padding_policy: how to pad the end of a pack: "append_dummy_seq" (or None) appends a dummy sequence,
             "extend_last" extends the last sequence.
-        thd_max_packed_sequences: maximum sequences of a pack, including the dummy sequence; None for no limit. With
-            `pad_packed_seq_alignment`, each array of boundaries has `thd_max_packed_sequences + 1` elements.
+        thd_max_packed_sequences: maximum sequences of a pack, including the dummy sequence; None for no limit. If
+            `pad_packed_seq_alignment` is set, arrays of boundaries have `thd_max_packed_sequences + 1` elements.
         cp_partition_mode: which tokens a context-parallel rank gets: "zigzag" (two chunks of each sequence) or
-            "contiguous" (one slice of the pack).
+            "contiguous" (one range of the pack).
         packing_cost_model: cost of sub-samples, such as `PolynomialCost(linear=24576, quadratic=1)` for a hidden size
-            of 2,048; None for attention work only. "dp_balanced" and "default_dynamic_cp" ignore the model.
+            of 2,048; None for attention work only. "dp_balanced" and "default_dynamic_cp" ignore this setting.
     """
 
     max_seqlen_per_dp_cp_rank: int
@@ -102,7 +102,7 @@ class PackingConfig:
         return most - 1
 
     def stages_with_tokens(self, *, pp_rank: int, pp_size: int) -> list[bool]:
-        """Returns per virtual stage of a rank whether it needs tokens, as the first, the last and "mtp" stages do."""
+        """Returns, for each virtual stage of a rank, whether the stage needs tokens: first, last, "mtp" stages do."""
         stages = self.virtual_pipeline_model_parallel_size or 1
         needs = [False] * stages
         needs[0] |= pp_rank == 0

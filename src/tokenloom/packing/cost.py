@@ -16,16 +16,16 @@ Float64s = NDArray[np.float64]
 
 
 class CostModel(Protocol):
-    """A model of the time that sub-samples take; its results must be the same on every rank and CPU."""
+    """A model of the time that sub-samples take; the costs must be the same on every rank and CPU."""
 
     def cost(self, lengths: Int64s, cp_size: int) -> Float64s:
-        """Returns the cost of each sub-sample, float[num_subsamples]: the time of each rank of a group, in any unit.
+        """Returns the cost of each sub-sample, float[num_subsamples]: the time that each rank takes, in any unit.
 
         A longer sub-sample must cost at least as much as a shorter one, both in total and per token.
 
         Args:
             lengths: int64[num_subsamples], tokens of each sub-sample, at least 1.
-            cp_size: number of ranks in the context-parallel group, which share each sub-sample.
+            cp_size: number of ranks in the context-parallel group that shares each sub-sample.
         """
 
 
@@ -33,7 +33,7 @@ class CostModel(Protocol):
 class PolynomialCost:
     """The cost per rank if c ranks share n tokens: (linear × n + quadratic × n² + communication × n × (c - 1)) / c.
 
-    The default counts attention only, as in Megatron. For a transformer of hidden size h with causal attention and a
+    The defaults count attention only, as in Megatron. For a transformer of hidden size h with causal attention and a
     feed-forward width of 4h, linear / quadratic is about 12 h tokens.
 
     Example:
@@ -74,14 +74,14 @@ def least_slowest_cost(
     *,
     shared: Int64s | Float64s = _NONE,
 ) -> float:
-    """Returns a lower bound of a plan's cost, the sum over all microbatches of the cost of the costliest pack.
+    """Returns a lower bound of a plan's cost: the cost of each microbatch's costliest pack, summed over microbatches.
 
-    `lengths` and `costs`, [num_subsamples] each, list the whole sub-samples, longest first; `shared` has one cost for
-    each rank that works on a part of a shared sub-sample instead of a pack.
+    `lengths` and `costs`, [num_subsamples] each, describe the sub-samples that stay whole, longest first; `shared` has
+    one cost for each rank that works on a part of a shared sub-sample instead of a pack.
 
-    Sub-samples longer than half a pack never share a pack. So the s-th costliest microbatch costs at least as much as
-    the (s × ranks)-th costliest of these, both counted from 0. The t costliest microbatches cost at most the t × ranks
-    costliest packs; at best, all ranks share the other costs evenly. Each t gives a bound; the result is the largest.
+    No pack has two sub-samples longer than half a pack. With microbatches and these sub-samples sorted by cost, largest
+    first, microbatch s costs at least as much as sub-sample s × ranks. The first t microbatches have at most the cost
+    of the t × ranks costliest packs; at best, all ranks share the rest evenly. Returns the largest bound of all t.
     """
     total = float(costs.sum()) + float(shared.sum())
     most = np.cumsum(np.sort(np.append(costliest_packs(lengths, costs, capacity), shared))[::-1])
@@ -101,7 +101,7 @@ def costliest_packs(lengths: Int64s, costs: Int64s | Float64s, capacity: int) ->
     """Returns float64[n]; element i is an upper bound of the cost of packs whose longest sub-sample is i."""
     per_token = costs / lengths.astype(np.float64)
     room = capacity - lengths
-    beside = np.searchsorted(-lengths, -room)  # index of the longest sub-sample that fits beside each one
+    beside = np.searchsorted(-lengths, -room)  # element i: the longest sub-sample that fits beside sub-sample i
     # The cost per token increases with the length, so no other sub-sample that fits costs more per token.
     rate = np.append(per_token, 0.0)[np.where(lengths > capacity // 2, beside, np.arange(len(lengths)))]
     packs: Float64s = costs + room * rate

@@ -20,15 +20,15 @@ from tokenloom.packing.base_scheduler import BasePackingScheduler
 from tokenloom.packing.pack_plan import Int64s, PackPlan, stable_order
 
 SLACK = 0.05
-"""Fraction by which the work of a rank may exceed (longest length) * (maximum tokens per rank); as in Megatron."""
+"""Fraction by which a rank's work may exceed (length of the longest sub-sample) * (maximum tokens per rank)."""
 
 Subsamples = list[tuple[int, int]]
-"""(number, length) of each sub-sample, longest first."""
+"""(index, length) of each sub-sample, longest first."""
 
 
 @dataclass(slots=True)
 class Group:
-    """A pack that `size` ranks share; `per_rank` (tokens) and `work` (attention) per rank are floats as in Megatron."""
+    """A pack that `size` ranks share; each rank has `per_rank` tokens and attention `work`: floats, as in Megatron."""
 
     size: int
     members: Subsamples = field(default_factory=list)
@@ -54,8 +54,8 @@ class Group:
 class DefaultDynamicCPScheduler(BasePackingScheduler):
     """A scheduler that makes the same plans as `default_dynamic_cp` in Megatron's development branch.
 
-    The number of ranks need not be a power of two: a sub-sample that is too long for the largest group whose size is a
-    power of two is shared by all ranks.
+    The number of ranks need not be a power of two: if a sub-sample is too long for the largest group whose size is a
+    power of two, all ranks share that sub-sample.
 
     Example:
         >>> plan = DefaultDynamicCPScheduler(8, cp_size=2, dp_size=2).plan([16, 8, 7, 1])
@@ -106,12 +106,12 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
         )
 
     def ranks_needed(self, length: int) -> int:
-        """Returns the size of the smallest group with room for `length` tokens; if none has, of all ranks."""
+        """Returns the size of the smallest group with room for `length` tokens; if no group has room, `num_ranks`."""
         tokens = self.max_seqlen_per_dp_cp_rank
         return next((size for size in self.sizes if size * tokens >= length), self.num_ranks)
 
     def _next_microbatch(self, subsamples: Subsamples) -> tuple[list[Group], Subsamples]:
-        """Returns the groups of a microbatch, which cover all ranks, and the remaining sub-samples."""
+        """Returns the groups of one microbatch, in which no rank is idle, and the sub-samples that are in no group."""
         forming = _Forming(self, *subsamples[0])
         left: Subsamples = []
         at = 1
@@ -129,7 +129,7 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
             at = stop + 1
         if self._widen(forming.groups):
             return forming.groups, left
-        # Else, plans one group of all ranks, with as many sub-samples as fit.
+        # If ranks stay idle, plans one group of all ranks instead, with as many sub-samples as fit.
         everyone, left = Group(self.num_ranks), []
         for number, length in subsamples:
             if everyone.has_room(length, self.max_seqlen_per_dp_cp_rank):
@@ -149,7 +149,7 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
         return True
 
     def _cut_to_multiple(self, microbatches: list[list[Group]]) -> None:
-        """Splits microbatches in two, the last one first, until `microbatch_multiple` divides their number."""
+        """Splits microbatches in two, last ones first, until their number is a multiple of `microbatch_multiple`."""
         missing = -len(microbatches) % self.microbatch_multiple
         at, failed = len(microbatches) - 1, 0
         while missing:

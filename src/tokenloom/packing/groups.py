@@ -1,4 +1,4 @@
-"""Process groups of packing: this process's ranks in them, and collectives that count bytes and name failed ranks."""
+"""Process groups of packing, this process's ranks in them, and collectives that count bytes and name failed ranks."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Channel:
         return [gathered[rank, :count] for rank, count in enumerate(counts)]
 
     def all_to_all(self, chunks: Sequence[Any], received_bytes: Sequence[int], purpose: str) -> list[Any]:
-        """Sends `chunks[r]`, uint8, to each rank r; returns the tensors received, `received_bytes[r]` from rank r."""
+        """Sends `chunks[r]`, uint8, to each rank r; returns one tensor, uint8[received_bytes[r]], from each rank r."""
         if self.size == 1:
             return list(chunks)
         torch, sizes = self._torch, [len(chunk) for chunk in chunks]
@@ -90,7 +90,7 @@ class Channel:
         return list(torch.split(incoming, list(received_bytes)))
 
     def broadcast(self, tensor: Any, source: int, purpose: str) -> Any:
-        """Returns the tensor of rank `source` of the group; shape and dtype must be the same on all ranks."""
+        """Returns the `tensor` that rank `source` passes; all ranks must pass tensors of the same shape and dtype."""
         if self.size == 1:
             return tensor
         moved = tensor.to(self.device).contiguous()
@@ -100,7 +100,7 @@ class Channel:
         return moved
 
     def broadcast_integers(self, values: Sequence[int] | None, source: int, purpose: str) -> list[int]:
-        """Returns the `values` of rank `source`, 64-bit integers, on every rank; other ranks pass None."""
+        """Returns, on every rank, the 64-bit integers `values` that rank `source` passes; other ranks pass None."""
         if self.size == 1:
             assert values is not None
             return list(values)
@@ -145,7 +145,7 @@ class Channel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessGroups:
-    """The process groups of `torch.distributed` for packing; None is a group of this process only.
+    """The process groups of `torch.distributed` for packing; None stands for a group of this process only.
 
     Megatron's `ProcessGroupCollection` has the same attributes and may be passed instead.
 
@@ -155,7 +155,7 @@ class ProcessGroups:
         dp_cp: data × context-parallel ranks, rank = dp rank * cp size + cp rank. May be None if dp or cp has one rank.
         tp: tensor-parallel ranks.
         pp: pipeline stages, in order.
-        cp_of_size: {size: context-parallel group of this rank}, for schedulers with groups of several sizes.
+        cp_of_size: {size: this rank's context-parallel group of this size}, for schedulers with several group sizes.
     """
 
     dp: Any = None
@@ -173,11 +173,11 @@ class ProcessGroups:
             mesh: a `torch.distributed.device_mesh.DeviceMesh` whose dimensions are named "dp", "cp", "tp" or "pp", in
                 any order, such as `init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp", "cp"))`; missing dimensions
                 have size 1.
-            cp_sizes: sizes of the groups in `cp_of_size`: powers of two that divide dp × cp, or dp × cp. A group has
-                consecutive ranks of dp_cp.
+            cp_sizes: sizes of the groups in `cp_of_size`: powers of two that divide dp × cp, or dp × cp itself. A group
+                has consecutive ranks of dp_cp.
 
         Raises:
-            ConfigError: a dimension has another name, or a size in `cp_sizes` is not allowed.
+            ConfigError: a dimension has a name that is not listed above, or a size in `cp_sizes` is not allowed.
         """
         names = tuple(mesh.mesh_dim_names or ())
         if not names or set(names) - {"dp", "cp", "tp", "pp"}:
@@ -211,7 +211,7 @@ def _own_group(all_ranks: Sequence[Sequence[int]]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class GroupRank:
-    """The size of a process group and the rank of this process in it, where the group itself is not known."""
+    """The size of a process group that is not available itself, and the rank of this process in that group."""
 
     size: int
     rank: int
@@ -219,7 +219,7 @@ class GroupRank:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """This process's process groups. `cp_of_size` None: any size is allowed. `given_device` overrides `device`."""
+    """This process's process groups. `cp_of_size` is None if any size is allowed. `given_device` overrides `device`."""
 
     dp: Channel
     cp: Channel | GroupRank

@@ -15,9 +15,9 @@ from tokenloom.packing.base_scheduler import BasePackingScheduler
 from tokenloom.packing.cost import least_slowest_cost
 from tokenloom.packing.pack_plan import Int64s, PackPlan, plan_of, stable_order
 
-ALMOST_EVEN = 1.035  # maximum `least` / `even_share` of sharings that are tried first; plans exceed `least` by 1 %
-LIMITS = (float("inf"), 16.0, 8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.125)  # limits of cost per rank / cost of a full pack
-MOST_CUTS = 2  # maximum times that groups of the last microbatch are widened; each time may add a microbatch
+ALMOST_EVEN = 1.035  # maximum `least` / `even_share` of sharings that are tried first; plans cost 1 % more than `least`
+LIMITS = (float("inf"), 16.0, 8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.125)  # of (cost per rank) / (cost of a full pack)
+MOST_CUTS = 2  # maximum `cuts` of `_first_widened`; each cut may add a microbatch
 LEAST_JOINED = 128  # sub-samples that cost less than 1 / 128 of a microbatch join no group
 MOST_JOINED = 8  # maximum sub-samples in a group if there is no `max_num_seqs`
 MOST_TRIED = 4  # maximum number of sharings that are planned in full; usually, one is enough
@@ -28,10 +28,10 @@ class HybridCostBalancedScheduler(BasePackingScheduler):
 
     Short sub-samples are packed on single ranks. A longer sub-sample gets the smallest group of 2, 4, 8, … ranks that
     it fits, or a larger group if the smallest one would delay other ranks. (n tokens fit s ranks if n, rounded up to a
-    multiple of 2 × s, is at most s × `max_seqlen_per_dp_cp_rank`.) A group that costs less than its microbatch also
-    gets short sub-samples. With fewer sub-samples than ranks, each has a group, and groups grow until no rank is idle.
+    multiple of 2 × s, is at most s × `max_seqlen_per_dp_cp_rank`.) A group also gets short sub-samples if another rank
+    costs more. If there are fewer sub-samples than ranks, each gets a group, and groups grow until no rank is idle.
 
-    Groups of s ranks are aligned blocks, [i × s, (i + 1) × s), so each size and block needs one communicator.
+    Groups of s ranks are aligned blocks of ranks [i × s, (i + 1) × s), so each size and block needs one communicator.
 
     Example:
         >>> plan = HybridCostBalancedScheduler(8, cp_size=1, dp_size=4).plan([16, 8, 7, 1])
@@ -53,7 +53,7 @@ class HybridCostBalancedScheduler(BasePackingScheduler):
         return max(size * self.tokens_per_rank(size) for size in (1, self.group_sizes[-1]))
 
     def tokens_per_rank(self, size: int) -> int:
-        """Returns the maximum tokens per rank in a group of `size`; even if `size` > 1: each rank gets two chunks."""
+        """Returns the maximum tokens per rank in a group of `size`; an even number for two chunks if `size` > 1."""
         return self.max_seqlen_per_dp_cp_rank if size == 1 else self.max_seqlen_per_dp_cp_rank // 2 * 2
 
     def _plan(self, lengths: Int64s) -> PackPlan:
@@ -102,7 +102,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """A plan: groups, and packs of whole sub-samples. `slowest` is the costliest rank's cost, summed over steps."""
+    """A plan: groups, and packs of whole sub-samples. `slowest` sums the cost of the costliest rank of each step."""
 
     steps: list[Step]
     whole: Int64s
@@ -129,7 +129,7 @@ class HybridBatch:
         self._negatives: dict[int, tuple[Int64s, Int64s]] = {}
 
     def costs(self, size: int, count: int | None = None) -> Int64s:
-        """Returns costs per rank, int64[count], of the `count` longest sub-samples (None: all) in groups of `size`."""
+        """Returns int64[count]: costs per rank of the `count` longest sub-samples (None: all) in groups of `size`."""
         count = len(self.lengths) if count is None else count
         cached = self._costs.get(size, self.lengths[:0])
         if len(cached) < count:
@@ -137,7 +137,7 @@ class HybridBatch:
         return cached[:count]
 
     def _negative_costs_and_tokens(self, size: int) -> tuple[Int64s, Int64s]:
-        """Returns two ascending int64[n], for groups of `size`: negated costs per rank, and negated padded lengths."""
+        """Returns costs per rank and padded lengths of all sub-samples in groups of `size`, both negated to ascend."""
         if size not in self._negatives:
             padded = -(-self.lengths // (2 * size)) * (2 * size)
             self._negatives[size] = -self.costs(size), -padded
@@ -147,7 +147,7 @@ class HybridBatch:
         return scaled_costs(checked_costs(self.scheduler.cost_model, lengths, size), self._exponent)
 
     def promising_first(self) -> Iterator[Sharing]:
-        """Yields first the sharings whose `least` is near the least `even_share` so far, then the others by `least`."""
+        """Yields sharings with `least` near the smallest `even_share` so far first, then other sharings by `least`."""
         others: list[Sharing] = []
         even_share = float("inf")
         for sharing in self._sharings():
@@ -159,7 +159,7 @@ class HybridBatch:
         yield from sorted(others, key=lambda other: other.least)
 
     def _sharings(self) -> Iterator[Sharing]:
-        """Yields distinct sharings: for each cost limit, the smallest groups within the limit, then larger groups."""
+        """Yields distinct sharings: for each of `LIMITS`, the smallest groups within this limit, then larger groups."""
         num_long = int(np.count_nonzero(self.needs > 1))
         alone = self.costs(1)
         full = int(self._costs_of(np.minimum(self.lengths[:1], self.capacity), 1)[0])
@@ -175,7 +175,7 @@ class HybridBatch:
                     yield self._sharing(variant)
 
     def _sizes_within(self, limit: float, count: int) -> Int64s:
-        """Returns group sizes for the `count` longest sub-samples: the smallest within `limit`, else the cheapest."""
+        """Returns group sizes for the `count` longest: the smallest that costs <= `limit`, else the cheapest size."""
         known = self.sizes if self.capacity > 1 else (1,)
         sizes = np.array(known, dtype=np.int64)
         table = np.stack([self.costs(size, count) for size in known])
@@ -188,7 +188,7 @@ class HybridBatch:
     def _first_widened(self, sizes: Int64s, cuts: int) -> Int64s:
         """Widens the groups of the longest sub-samples, so that these groups fill a microbatch of their own.
 
-        Then, `cuts` times: doubles the groups widened last, and widens those of the longest sub-samples among these.
+        Repeats `cuts` times: doubles the groups just widened, then widens the groups of the longest among these.
         """
         num_whole = int(np.count_nonzero(self.lengths[len(sizes) :] > self.capacity // 2))
         widened = np.append(sizes, np.ones(num_whole, dtype=np.int64))
@@ -220,7 +220,7 @@ class HybridBatch:
         )
 
     def groups_and_packs(self) -> Placed | None:
-        """Tries plans; returns the plan with the lowest `slowest`, or None if every plan leaves ranks idle."""
+        """Tries plans; returns the plan whose slowest ranks finish first, or None if every plan leaves ranks idle."""
         tried: list[Placed] = []
         for sharing in self.promising_first():
             placed = self._pack_beside(sharing)
@@ -258,7 +258,7 @@ class HybridBatch:
             num_steps += self.multiple
 
     def _packs_beside(self, steps: list[Step], whole: Int64s, most: int) -> Placed | None:
-        """Packs the sub-samples `whole` on the ranks without a group; returns None if that is not possible."""
+        """Packs the sub-samples `whole` on the ranks without a group; returns None if the sub-samples do not fit."""
         short = Task(
             lengths=self.lengths[whole],
             costs=self.costs(1)[whole],
@@ -289,7 +289,7 @@ class HybridBatch:
         return [step for _, step in sorted(levels, key=lambda one: -one[0])]
 
     def _fill(self, steps: Sequence[Step], num_shared: int, most: int) -> Int64s:
-        """Adds up to `most` whole sub-samples, longest first, to groups cheaper than `Step.level`; returns the rest."""
+        """Adds up to `most` whole sub-samples, longest first, to groups below `Step.level`; returns the others."""
         free = list(range(num_shared, len(self.lengths)))
         for step in steps:
             level = step.level

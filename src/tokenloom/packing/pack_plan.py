@@ -57,12 +57,12 @@ class PackPlan(HasFacts):
         return tuple(tuple(packs[number] for number in row) for row in self.packs.tolist())
 
     def ids_of(self, microbatch: int, rank: int) -> Int64s:
-        """Returns the ids of a rank's sub-samples in a microbatch, in the order of the pack, as a view."""
+        """Returns the ids of a rank's sub-samples in a microbatch, in the order of the pack, as a view of `ids`."""
         pack = int(self.packs[microbatch, rank])
         return self.ids[self.pack_offsets[pack] : self.pack_offsets[pack + 1]]
 
     def ids_of_rank(self, rank: int) -> list[Int64s]:
-        """Returns the ids of a rank's sub-samples: one array per microbatch, a view."""
+        """Returns the ids of a rank's sub-samples: for each microbatch, a view of `ids`."""
         return [self.ids_of(microbatch, rank) for microbatch in range(self.num_microbatches)]
 
     def __eq__(self, other: object) -> bool:
@@ -113,9 +113,9 @@ def plan_of(pack_of: Int64s, packs: Int64s, cp_sizes: Int64s) -> PackPlan:
 
 
 def plan_from_groups(groups: Any, *, num_subsamples: int, num_ranks: int, cp_size: int | None) -> PackPlan:
-    """Validates the ids `groups[microbatch][rank][i]` that a user's scheduler returned; returns a `PackPlan` of them.
+    """Returns the `PackPlan` of the ids `groups[microbatch][rank][i]` from a user's scheduler, after validation.
 
-    Adjacent ranks with equal lists share a pack: `cp_size` ranks per pack, or any number of ranks if None.
+    Adjacent ranks with equal lists share a pack: `cp_size` ranks per pack, or any number if `cp_size` is None.
     """
     ids: list[int] = []
     offsets = [0]

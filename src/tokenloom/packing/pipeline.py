@@ -110,7 +110,7 @@ class Planned:
         return int((tokens[self.plan.packs] // self.plan.cp_sizes).max())
 
     def cp_sizes(self, place: Place) -> list[int] | None:
-        """Returns how many ranks share each pack of this rank; None if every pack is shared by the cp group."""
+        """Returns how many ranks share each pack of this rank; None if cp groups share all packs of the plan."""
         if (self.plan.cp_sizes == place.cp.size).all():
             return None
         sizes: list[int] = self.plan.cp_sizes[:, place.rank].tolist()
@@ -138,8 +138,8 @@ def plan_global_batch(
 ) -> Planned:
     """Plans a global batch; `lengths`, int64[num_subsamples], are the `padded_seq_len` of its sub-samples.
 
-    A scheduler with groups of several sizes first plans with lengths that are not padded for groups. If this padding
-    makes packs too long, the scheduler plans again with lengths that are padded for groups of any size.
+    A scheduler with groups of several sizes first plans with lengths that are not padded for groups. If padding for the
+    planned groups makes packs too long, the scheduler plans again with lengths that are padded for groups of any size.
     """
     per_rank = place.tp.size if settings.sequence_parallel else 1
 
@@ -180,7 +180,7 @@ def describe(plan: PackPlan, *arrays: Int64s) -> str:
 class GlobalBatch:
     """The sub-samples that this rank fetched, and the lengths and sources of all sub-samples, int64[num_subsamples].
 
-    An id is an index of these arrays. Rank r of `dp` fetched ids [offsets[r], offsets[r + 1]); unknown sources are -1.
+    An id is an index in these arrays. Rank r of `dp` fetched ids [offsets[r], offsets[r + 1]); unknown sources are -1.
     """
 
     samples: list[SubSample]
@@ -205,7 +205,7 @@ def fetch(data_iterator: Iterator[Any], num_microbatches: int, required: Sequenc
 
 
 def _iterator_of_stage(data_iterator: Any, stages: Sequence[bool]) -> Any:
-    """Returns the iterator of the first virtual stage that needs tokens, else the first iterator."""
+    """Returns the first iterator of a virtual stage that needs tokens; if there is none, the first iterator."""
     given = data_iterator if isinstance(data_iterator, list) else [data_iterator]
     if len(given) != len(stages) and isinstance(data_iterator, list):
         raise ConfigError(f"{len(given)} data iterators given for {len(stages)} virtual stages")
@@ -235,7 +235,7 @@ def gather_lengths(fetching: Attempt[list[SubSample]], dp: Channel) -> GlobalBat
 
 
 def exchange_samples(fetched: GlobalBatch, wanted: Sequence[Int64s], dp: Channel) -> dict[int, SubSample]:
-    """Sends sub-samples `wanted[r]` (ascending ids) to each rank r of `dp`; returns those that this rank wants."""
+    """Sends the sub-samples `wanted[r]` (ascending ids) to each rank r of `dp`; returns this rank's by id."""
     torch = require("torch", extra="torch")
     offsets, first = fetched.offsets, int(fetched.offsets[dp.rank])
 
@@ -268,7 +268,7 @@ def exchange_samples(fetched: GlobalBatch, wanted: Sequence[Int64s], dp: Channel
 def broadcast_to_stages(
     packs: list[Pack] | None, numbers: tuple[int, int, int], pp: Channel, dev: Any
 ) -> tuple[list[Pack], tuple[int, int, int]]:
-    """Returns `packs` and `numbers`; if `packs` is None, the first stage's `numbers`, and metadata of its packs."""
+    """Returns `packs` and `numbers` (see `Wrapped`); if `packs` is None, those of the first stage, without tokens."""
     if pp.size <= 2:
         assert packs is not None
         return packs, numbers
@@ -285,7 +285,7 @@ def broadcast_to_stages(
 def iterators_over(packs: list[Pack] | None, tp: Channel, stages: Sequence[bool], *, in_list: bool) -> Any:
     """Returns an iterator over packs, or, if `in_list`, a list with one iterator per virtual stage.
 
-    Virtual stages that do not need tokens get `METADATA` only. TP ranks above 0 get None instead of iterators.
+    Virtual stages that need no tokens get packs with `METADATA` only. TP ranks above 0 get None instead of iterators.
     """
     iterators: list[Any] = [None] * len(stages)
     if tp.rank == 0:

@@ -39,7 +39,7 @@ from tokenloom.packing.pipeline import GlobalBatch, Wrapped, describe, exchange_
 from tokenloom.rendering.card import HasFacts
 
 BLOCK_SIZE = 128
-"""Tokens per block: of FlexAttention's blocks, and of the blocks that are assigned to context-parallel ranks."""
+"""Number of tokens in a block of FlexAttention, and in a block that is assigned to a context-parallel rank."""
 
 _MOST_TOKEN = 2**31
 
@@ -62,7 +62,7 @@ class PrefixForest(HasFacts):
     def of(cls, sequences: Sequence[ArrayLike], position_ids: Sequence[ArrayLike] | None = None) -> PrefixForest:
         """Builds the forest of sequences; a shared prefix has equal tokens at equal positions.
 
-        Trees and branches are sorted by their first input sequence. Takes time linear in the number of shared tokens.
+        Trees and branches are sorted by their first input sequence. The time is linear in the number of shared tokens.
 
         Example:
             >>> forest = PrefixForest.of([[1, 2, 3], [7, 8], [1, 2, 4, 5]])
@@ -74,7 +74,7 @@ class PrefixForest(HasFacts):
             position_ids: integers[length] per sequence; None if positions count from 0 in each sequence.
 
         Raises:
-            ConfigError: `sequences` or a sequence is empty, one is no integer vector, or `position_ids` do not match.
+            ConfigError: no sequences; a sequence is empty or not a vector of integers; `position_ids` do not match.
         """
         rows = [integers_of(row, f"sequence {number}") for number, row in enumerate(sequences)]
         lengths = np.array([len(row) for row in rows], dtype=np.int64)
@@ -130,18 +130,18 @@ def tokens_at_positions(tokens: NDArray[Any], position_ids: NDArray[Any], name: 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PrefixPack:
-    """Sequences with P tokens in total, as a row of T tokens that stores shared prefixes once. Arrays are tensors.
+    """Sequences with P tokens in total, as a row of T tokens that stores shared prefixes once. All arrays are tensors.
 
     A token attends to itself and to the tokens before it in its sequences: query q sees key k if
     tree_in[k] <= tree_in[q] < tree_out[k]. So the hidden state of a token is the same as in each sequence alone. The
     label of a token may differ between its sequences. A *term* is a token of the row with one of its labels; the row
-    has M terms. The loss of a term is computed once, weighted by the sum of the weights of the sequences that share it.
+    has M terms. The loss of a term is computed once, weighted by the sum of its weights in the sequences that share it.
 
     Attributes:
         tokens: int64[T]; 0 in the padding at the end.
         position_ids: int64[T], counted from 0 in each sequence by default.
         tree_in: int32[T], index of each token in the whole row.
-        tree_out: int32[T], end (exclusive) of the indices of the tokens that attend to this token.
+        tree_out: int32[T], for each token, the end (exclusive) of the range of tokens that attend to it.
         num_tokens: number of tokens in the row, without padding.
         path_offsets: int64[num_sequences + 1], boundaries of the sequences in the fields of shape [P].
         places: int64[P], index in `tokens` of each token of each sequence.
@@ -149,7 +149,7 @@ class PrefixPack:
         loss_weights: float32[P], weight of the loss of each label.
         terms: int64[P], index of the term of each token of each sequence.
         term_places, term_labels: int64[M] each, the index in `tokens` of each term, and the label of each term.
-        term_weights: float32[M], sum of `loss_weights` over the sequences of each term.
+        term_weights: float32[M], for each term, the sum of `loss_weights` over the sequences that share the term.
         term_numbers: int64[M], index of each term among the terms of the whole row, also in a `part` of the row.
         columns: the columns passed to `of`, as {name: [P, ...]}.
         sequences: int64[num_sequences], index of each sequence in the global batch.
@@ -183,7 +183,7 @@ class PrefixPack:
         columns: Mapping[str, Sequence[ArrayLike]] | None = None,
         multiple: int = 1,
     ) -> PrefixPack:
-        """Packs sequences into one row that stores shared prefixes once; fields [P] keep the order of `sequences`.
+        """Packs sequences into one row that stores shared prefixes once; [P] fields keep the order of `sequences`.
 
         Example:
             >>> pack = PrefixPack.of([[1, 2, 3], [1, 2, 4, 5]])
@@ -201,7 +201,7 @@ class PrefixPack:
             multiple: the row is padded to a multiple of this number of tokens.
 
         Raises:
-            ConfigError: there is no sequence, a sequence is empty, or another argument does not match the lengths.
+            ConfigError: there is no sequence, a sequence is empty, or another argument does not match the sequences.
             InputError: a weight is not finite.
             MissingExtraError: torch is not installed.
         """
@@ -318,7 +318,7 @@ class PrefixPack:
         return rows[self.term_places, self.term_labels] - rows.logsumexp(-1)[self.term_places]
 
     def log_probs(self, logits: Any) -> Any:
-        """Returns the log-probability of each label of each sequence, float32[P]; `split` divides them by sequence."""
+        """Returns the log-probability of each label of each sequence, float32[P], which `split` divides by sequence."""
         return self.term_log_probs(logits)[self.terms]
 
     def loss(self, logits: Any) -> Any:
@@ -368,8 +368,8 @@ def _weights(given: Any, lengths: Sequence[int]) -> NDArray[np.float32]:
 
 def _layout(forest: PrefixForest, offsets: Int64s) -> tuple[Int64s, Int64s, Int64s]:
     """Returns `places`, `tree_out`, and the index of each token of the row in the concatenated sequences."""
-    # Each sequence appends its unshared tokens to the row. So the tokens that attend to a token directly follow it, up
-    # to the first sequence that does not share that token.
+    # Each sequence appends its unshared tokens to the row. So the tokens that attend to a token are the tokens after it
+    # in the row, up to the first sequence that does not share that token.
     num_tokens = forest.num_tokens
     places = np.empty(offsets[-1], dtype=np.int64)
     tree_out = np.full(num_tokens, num_tokens, dtype=np.int64)
@@ -387,7 +387,7 @@ def _layout(forest: PrefixForest, offsets: Int64s) -> tuple[Int64s, Int64s, Int6
 
 
 def _terms(forest: PrefixForest, offsets: Int64s, labels: Int64s) -> tuple[Int64s, Int64s]:
-    """Returns indices: int64[P], the term of each token (see `PrefixPack`); int64[M], the first token of each term."""
+    """Returns the index of each token's term (see `PrefixPack`), int64[P], and of each term's first token, int64[M]."""
     terms = np.empty(offsets[-1], dtype=np.int64)
     kept: list[Int64s] = []
     count = before = 0
@@ -406,7 +406,7 @@ def _terms(forest: PrefixForest, offsets: Int64s, labels: Int64s) -> tuple[Int64
 
 _NO_LIMIT: int = np.iinfo(np.int64).max
 
-_TRIED_RUNS = 3  # how many numbers of microbatches, fewest first, are tried with one range of sequences per pack
+_TRIED_RUNS = 3  # how many microbatch counts, lowest first, are tried with one range of sequences per pack
 
 
 def pack_prefixes(
@@ -442,12 +442,12 @@ def pack_prefixes(
         dp_rank, dp_size: this data-parallel rank, and the number of data-parallel ranks.
         cp_size: number of context-parallel ranks, which share a pack; `pack.part` returns the tokens of one rank.
         microbatch_multiple: the number of microbatches is a multiple of this number.
-        pad_to: a divisor of `max_tokens`; the tokens of each rank are padded to a multiple. "max" is `max_tokens`.
+        pad_to: divisor of `max_tokens`; each rank's tokens are padded to a multiple of it. "max" means `max_tokens`.
         block_size: tokens per block, a divisor of `max_tokens`; context-parallel ranks get whole blocks.
         cost_model: cost of sequences; None for attention work only.
 
     Raises:
-        ConfigError: a sequence is longer than a pack, there are fewer sequences than packs, or values do not match.
+        ConfigError: a sequence is longer than a pack, there are too few sequences, or values do not match sequences.
         InputError: a weight is not finite.
     """
     scheduler = PrefixTreeScheduler(max_tokens, cp_size, dp_size, microbatch_multiple, cost_model=cost_model)
@@ -474,7 +474,7 @@ def pack_prefixes(
 class PrefixTreeScheduler(CostBalancedScheduler):
     """A scheduler that plans packs of nearly equal cost, in which shared prefixes are computed once.
 
-    A tree that exceeds a pack, or would make the work of ranks unequal, is split where this repeats the fewest tokens.
+    A tree that exceeds a pack, or would make the work of ranks unequal, is split where a split repeats fewest tokens.
     Sequences without shared prefixes are packed as with `cost_balanced`.
 
     The iterator of `wrap_data_iterator` yields a `PrefixPack` per microbatch. Every rank that needs packs must pass an
@@ -509,12 +509,12 @@ class PrefixTreeScheduler(CostBalancedScheduler):
             if slowest <= least:
                 break
         if best is None:
-            return self.plan(by_number)  # raises with the reason
+            return self.plan(by_number)  # raises a ConfigError that has the reason
         plan = uniform_plan(best[1], num_microbatches=best[2], cp_size=self.cp_size, dp_size=self.dp_size)
         return replace(plan, ids=forest.order[plan.ids])
 
     def _candidates(self, costs: _ForestCosts) -> Iterator[tuple[Int64s, int]]:
-        """Yields plans as (pack of each sequence, number of microbatches); later ones cut trees into smaller pieces."""
+        """Yields plans as (pack of each sequence, number of microbatches); later plans split trees more often."""
         columns = (costs.lengths, costs.shared, costs.alone, costs.prefix)
         multiple = self.dp_size * self.microbatch_multiple
         fewest = max(-(-int((costs.lengths - costs.shared).sum()) // (self.max_tokens * multiple)), 1)
@@ -536,7 +536,7 @@ class PrefixTreeScheduler(CostBalancedScheduler):
             limit = min(limit * 2 // 3, costs.total // (fewest * multiple))
 
     def _packed(self, costs: _ForestCosts, begins: Int64s) -> tuple[Int64s, int] | None:
-        """Packs the ranges that start at `begins`; returns (pack of each range, number of microbatches), or None."""
+        """Packs the ranges from `begins`; returns (pack of each range, number of microbatches), None if impossible."""
         tokens = np.add.reduceat(costs.lengths - costs.shared, begins) + costs.shared[begins]
         weights = np.add.reduceat(costs.alone - costs.prefix, begins) + costs.prefix[begins]
         order = np.lexsort((-weights, -tokens))
@@ -603,7 +603,7 @@ def keys_of(samples: Sequence[SubSample]) -> list[Int64s]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ForestCosts:
-    """Integer costs per sequence of a `PrefixForest`: `alone` of all its tokens, `prefix` of its shared tokens."""
+    """Integer costs of each sequence of a `PrefixForest`: `alone` for all tokens, `prefix` for the shared tokens."""
 
     lengths: Int64s
     shared: Int64s
@@ -621,7 +621,7 @@ class _ForestCosts:
         tree = np.cumsum(self.shared == 0)
         shares = (pack_of[before] == pack_of[after]) & (tree[before] == tree[after])
         prefix = np.zeros_like(self.prefix)
-        if shares.any():  # two sequences share the shortest `prefix` after the first, up to the second
+        if shares.any():  # the shared prefix of sequences i < j costs the least `prefix` of sequences i + 1 to j
             bounds = np.stack([before[shares] + 1, after[shares] + 1], axis=1).ravel()
             prefix[1:][shares] = np.minimum.reduceat(np.append(self.prefix, 0), bounds)[::2]
         costs = np.zeros(num_packs, dtype=np.int64)
@@ -640,7 +640,7 @@ def _row_multiple(scheduler: PrefixTreeScheduler, pad_to: int | str, block_size:
     if scheduler.cp_size > 1:
         per_rank = math.lcm(per_rank, block_size)
     if most % per_rank:
-        raise ConfigError(f"maximum of {most} tokens is not a multiple of {per_rank}, see `pad_to` and `block_size`")
+        raise ConfigError(f"maximum of {most} tokens must be a multiple of {per_rank}, see `pad_to` and `block_size`")
     return per_rank * scheduler.cp_size
 
 

@@ -33,7 +33,7 @@ class DpBalancedScheduler(BasePackingScheduler):
 
     To make the number of packs a multiple of `dp_size` (times `microbatch_group_size_per_vp_stage`), single sub-samples
     at the end of the last packs move into packs of their own. (Megatron's releases up to 0.19 never move a sub-sample
-    out of the first pack, so they raise for batches that Megatron's development branch and this class can plan.)
+    out of the first pack, so these releases fail for batches that the development branch and this class can plan.)
 
     Example:
         >>> DpBalancedScheduler(8, cp_size=1, dp_size=2).plan([5, 3, 4, 4, 6]).assignments
@@ -102,14 +102,14 @@ def wrap_data_iterator(data_iterator: Any, config: object, num_microbatches: int
     """Packs one global batch: plans it and exchanges sub-samples; all ranks of the run must call this together.
 
     The scheduler assigns the sub-samples of all data-parallel ranks to packs anew. Each sub-sample is sent to the ranks
-    that work on it; if c > 1 ranks do, it is padded to a multiple of 2 × c tokens. The global batch stays the same.
+    that work on it, padded to a multiple of 2 × c tokens if these are c > 1 ranks. The global batch stays the same.
 
     `config` selects a scheduler from `scheduler_map`. The scheduler's method `get_groups_and_subsamples` plans the
     packs; its method `run` does all of the work, planning included.
 
     Args:
         data_iterator: yields mappings with tokens, labels, loss_mask, position_ids, original_seq_len and
-            padded_seq_len, or lists of these, see `take_apart`. Rank 0 of a tensor-parallel group passes an iterator on
+            padded_seq_len, or lists of these; see `take_apart`. Rank 0 of a tensor-parallel group passes an iterator on
             the first and last pipeline stage and on stages with multi-token prediction; with virtual stages, a list of
             iterators, one per virtual stage. Context-parallel ranks must pass the same data.
         config: a `PackingConfig`, or an object with the same attributes.
@@ -119,14 +119,14 @@ def wrap_data_iterator(data_iterator: Any, config: object, num_microbatches: int
     Returns:
         (iterator, number of microbatches, sum of lengths, sum of squared lengths); lengths exclude padding. The
         iterator yields one pack per microbatch: tokens, labels, position_ids int64[T], loss_mask float32[T], cu_seqlens
-        and cu_seqlens_padded int32[n + 1], max_seqlen; stages without tokens get only the last three. Instead of the
-        iterator, virtual stages get a list of iterators, and tensor-parallel ranks above 0 get None.
+        and cu_seqlens_padded int32[n + 1], max_seqlen. Stages without tokens get packs with only the last three.
+        Instead of the iterator, virtual stages get a list of iterators, and tensor-parallel ranks above 0 get None.
 
     Raises:
         ConfigError: an iterator is missing or not allowed on a rank, a sub-sample is too long, or no plan is possible.
-        InputError: the iterator ended early, or yields items of another kind.
+        InputError: the iterator ended early, or an item does not have the form above.
         BuildError: one of several ranks failed or died; the message has the first cause.
-        DivergenceError: ranks that must have the same data have different lengths.
+        DivergenceError: ranks that must have the same data have sub-samples of different lengths.
     """
     place = place_of(pg_collection)
     scheduler = make_scheduler(config, cp_size=place.cp.size, dp_size=place.dp.size)
@@ -174,7 +174,7 @@ def wrap_dataset(
         micro_batch_size: number of consecutive positions that each data-parallel rank gets in turn.
 
     Raises:
-        DatasetFormatError: a sample has another length than `dataset.lengths` returns.
+        DatasetFormatError: a sample has another length than `dataset.lengths` or `dataset.padded_lengths` returns.
     """
     place, settings = place_of(pg_collection), PackingConfig.of(config)
     stages = settings.stages_with_tokens(pp_rank=place.pp.rank, pp_size=place.pp.size)
