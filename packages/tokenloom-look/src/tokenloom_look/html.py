@@ -123,7 +123,7 @@ def _caption(caption: str | None) -> Markup:
 
 
 def _kind(cells: Iterable[Cell]) -> str | None:
-    """Returns the class of a column: "number" if all its cells are numbers, else None."""
+    """Returns the class of a column: "number" if all cells that are not empty are quantities, else None."""
     found = [cell for cell in cells if cell is not None and cell != ""]
     are_quantities = all(not isinstance(cell, (str, bool)) or _QUANTITY.fullmatch(str(cell)) for cell in found)
     return "number" if found and are_quantities else None

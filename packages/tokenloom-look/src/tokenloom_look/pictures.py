@@ -53,7 +53,7 @@ def check_picture_path(path: str) -> str:
 
 
 def picture(chart: Chart, suffix: str = ".png") -> bytes:
-    """Draws a chart on white; returns a file in the format of `suffix`, as bytes. Equal charts give equal bytes."""
+    """Draws a chart on white; returns the bytes of a file in the format of `suffix`. Equal charts give equal bytes."""
     require("matplotlib", extra="plot")
     from matplotlib import style
     from matplotlib.figure import Figure

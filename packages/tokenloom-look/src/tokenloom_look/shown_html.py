@@ -73,7 +73,7 @@ def _section(section: ShownSection, runs: Sequence[Markup], level: int) -> Marku
 
 
 def _run(run: TokenRun, slot: int, announced: str, *, tokens: bool) -> Sequence[Markup]:
-    """Renders tokens of equal style after hidden words for screen readers, which omit the words `announced`."""
+    """Renders tokens of equal style, preceded by hidden words for screen readers; the words `announced` are omitted."""
     first = run[0]
     is_padding = first.kind in PADDING
     words = [first.teaching] if first.teaching not in ("", announced) else []

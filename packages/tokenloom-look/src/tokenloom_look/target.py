@@ -54,11 +54,11 @@ class TargetKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetSource:
-    """A source of a run, or the pair or catalogue at one prefix. Each source counts its own documents from 0."""
+    """A source of a run, or the pair or catalogue at one prefix. Document indices start at 0 in each source."""
 
     number: int  # index in the target
     name: str  # name of the source in a run, otherwise the prefix
-    prefixes: tuple[str, ...]  # of its pairs; a document index counts over all these pairs
+    prefixes: tuple[str, ...]  # of the pairs of the source; a document index counts over all these pairs
     num_documents: int
     num_tokens: int
     weight: float | None = None  # in a blend
@@ -302,7 +302,7 @@ def _windows(target: Target) -> GPTDataset:
 
 
 def _job_folder(word: str) -> str | None:
-    """Returns the folder of an unfinished job, given this folder or the job's output prefix; None for other words."""
+    """Returns the folder of an unfinished job, given the folder or the output prefix of the job; else None."""
     for folder in (word.rstrip("/"), f"{word}.job"):
         if not is_remote(word) and os.path.isfile(os.path.join(folder, JOB)):
             is_done = folder != word.rstrip("/") and os.path.exists(idx_path(word))

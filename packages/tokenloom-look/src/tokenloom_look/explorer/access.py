@@ -1,6 +1,6 @@
 """Access control of the explorer: token, host name, origin, and read-only methods.
 
-A page of another site can send requests to this machine. The page can also read the answers if a host name of its site
+A page of another site can send requests to this machine. The page can also read the answers if a host name of that site
 resolves to 127.0.0.1. So requests for data need the token, and all requests need our host name and origin. The token is
 not a cookie, since browsers send the cookies of a host to all servers on that host.
 """
@@ -51,9 +51,9 @@ class Refusal:
 
 @dataclass(slots=True)
 class Access:
-    """The access rules of a server: its token, and the host names that requests may use.
+    """The access rules of a server: the token, and the host names that requests may use.
 
-    `any_address` also allows every IP address as host name: a hostile site can redirect its own name, but no address.
+    `any_address` also allows every IP address as host name: a hostile site can redirect only names, no IP address.
     """
 
     names: frozenset[str]
@@ -72,7 +72,7 @@ class Access:
         return self._tickets[-1]
 
     def refusal(self, scope: Scope) -> Refusal | None:
-        """Checks everything but the token of a request; returns the refusal, or None if the request may proceed."""
+        """Checks a request, except for the token; returns the refusal, or None if the request may proceed."""
         headers = scope["headers"]
         hosts = _values(headers, b"host")
         if len(hosts) != 1 or not self._is_named(hosts[0]):
@@ -100,7 +100,7 @@ class Access:
         return name in self.names or (self.any_address and _is_address(name))
 
     def opens(self, scope: Scope) -> bool:
-        """Returns whether the query of a request has the token or an unused ticket; marks that ticket as used."""
+        """Returns whether the query string of a request has the token or an unused ticket; marks the ticket as used."""
         given = [value for name, value in parse_qsl(scope["query_string"].decode("latin-1")) if name == "token"]
         if len(given) != 1:
             return False
@@ -115,7 +115,7 @@ class Access:
         return len(given) == 1 and _is_same(given[0], f"Bearer {self.token}")
 
     def guard(self, application: Application) -> Application:
-        """Wraps `application`: refuses or passes on each request, and adds security headers to all answers."""
+        """Wraps `application`, which gets only allowed requests; adds security headers to all answers."""
 
         async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] == "lifespan":

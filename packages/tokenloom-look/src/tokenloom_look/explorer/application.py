@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 View = Callable[[Query], Any]
-"""A function that answers one kind of request with a JSON value; several threads call it at the same time."""
+"""A function that answers one kind of request with a JSON value; several threads may call it at the same time."""
 
 _MAX_PARALLEL_VIEWS = 4  # a scrolling page sends requests faster than a disk answers
-_SLOW_VIEWS = ("section",)  # run one at a time, beside the other views
+_SLOW_VIEWS = ("section",)  # these run one at a time, in parallel to the other views
 
 
 def application(views: Mapping[str, View], access: Access) -> Application:

@@ -18,7 +18,7 @@ _TOKENS, MOST_TOKENS = 1024, 4096
 
 
 def documents(session: Session, query: Query) -> dict[str, Any]:
-    """Returns a page of documents: `total`, `first`, and `rows`, each with length, sequences, origin and preview."""
+    """Returns a page of documents: `total`, `first`, and `rows`; each row has length, sequences, origin and preview."""
     source = session.source(query)
     first, count = query.page(default=_ROWS, most=_MOST_ROWS)
     query.check_read()

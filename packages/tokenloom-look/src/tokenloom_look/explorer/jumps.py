@@ -56,7 +56,7 @@ def _to_position(session: Session, position: int) -> dict[str, Any]:
 def _to_step(session: Session, step: int) -> dict[str, Any]:
     if session.topology is None:
         hint = "start `tokenloom explore` with --global-batch-size or --batch-size-schedule"
-        raise ConfigError("steps need batch sizes", hint=hint)
+        raise ConfigError("the position of a step is unknown without batch sizes", hint=hint)
     return _to_position(session, session.topology.batch_sizes.position_of_step(step))
 
 

@@ -54,7 +54,7 @@ def target(session: Session, query: Query) -> dict[str, Any]:
 
 
 def section(session: Session, query: Query) -> dict[str, Any]:
-    """Returns a section of the report as JSON values from a cache; for a job, makes the section anew in each call."""
+    """Returns a section of the report as JSON values; caches the section, unless the target is a job."""
     name = query.text("id")
     query.check_read()
     listed = next((each for each in sections_of(session.target) if each.id == name), None)

@@ -16,13 +16,13 @@ from tokenloom_look.shown_html import legend_html, shown_html
 from tokenloom_look.target import Target
 
 _ROWS, _MOST_ROWS = 50, 200
-_AROUND = 32  # compare the losses of a sample with those of this many positions before and after it
+_AROUND = 32  # losses of a sample are compared with the losses of this many positions before and after the sample
 _ENDLESS = 1 << 60
 _SAMPLES_AHEAD = 1_000_000  # default number of positions of an endless last stage to search for a document
 
 
 def positions(session: Session, query: Query) -> dict[str, Any]:
-    """Returns a page of samples: `total` (None if endless), `first`, and `rows`, each with source, step and preview."""
+    """Returns a page of samples: `total` (None if endless), `first`, and `rows`; each row has source, step, preview."""
     samples = session.samples()
     first, count = query.page(default=_ROWS, most=_MOST_ROWS)
     query.check_read()
@@ -64,7 +64,7 @@ def position(session: Session, query: Query) -> dict[str, Any]:
 
 
 def _losses(session: Session, chosen: np.ndarray[Any, np.dtype[np.int64]]) -> dict[tuple[int, int], dict[str, Any]]:
-    """Returns, by (position, first slot) of a span, its `loss` per token and `loss_level`, 0 (usual) to 2 (high)."""
+    """Returns {(position, first slot): the `loss` per token and `loss_level`, 0 (usual) to 2 (high)} of spans."""
     run = session.target.run
     if run is None or session.losses is None:
         return {}
@@ -77,7 +77,7 @@ def _losses(session: Session, chosen: np.ndarray[Any, np.dtype[np.int64]]) -> di
 
 
 def occurrences(session: Session, query: Query) -> dict[str, Any]:
-    """Returns the positions before `stop` at which a run reads a document: `total`, and one page of them as `rows`."""
+    """Returns positions before `stop` at which a run reads a document: the `total` number, and a page of `rows`."""
     source = session.source(query)
     number = session.document(query, source)
     first, count = query.page(default=_ROWS, most=_MOST_ROWS)

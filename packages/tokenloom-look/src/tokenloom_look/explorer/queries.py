@@ -28,7 +28,7 @@ _MOST_VALUES = 16
 
 
 class Query:
-    """The parameters of a request by name. Repeated and unused parameters are errors."""
+    """The parameters of a request by name. Repeated and unknown parameters are errors."""
 
     def __init__(self, values: dict[str, str]) -> None:
         self._values = values

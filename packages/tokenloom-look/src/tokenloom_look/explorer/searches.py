@@ -1,4 +1,4 @@
-"""Searches all documents for a text or ids; each request searches a part and returns a cursor to continue.
+"""Searches all documents for a text or ids; each request searches a part of them and returns a cursor to continue.
 
 A search compares ids if some tokens of the text do not depend on the surrounding text. Otherwise, for short texts, the
 search decodes all data, which is a hundred times slower. In documents that were tokenized with BPE dropout, only
@@ -58,7 +58,7 @@ class Cursor:
 
 
 class _Place(NamedTuple):
-    """A match: tokens [start, stop) of sequence `row`; a search that starts at token `again` finds this match."""
+    """A match: tokens [start, stop) of sequence `row`; a search from token `again` on finds this match again."""
 
     row: int
     start: int
@@ -142,7 +142,7 @@ class _Pattern:
         return "text by decoding"
 
     def stages(self, pair: OpenPair, row: int, start: int, until: float) -> Iterator[_Stage]:
-        """Yields the matches from token `start` of sequence `row` on, part by part; ends a part at the time `until`."""
+        """Yields matches from token `start` of sequence `row` on, part by part; a part may end at the time `until`."""
         if self.ids:
             return self._stages_of_ids(pair, row, start, until)
         return self._stages_of_text(pair, row, start)
@@ -278,5 +278,5 @@ def _places(text: str, tokens: list[int], tokenizer: Any) -> Iterator[tuple[int,
 
 
 def _least(holds: Callable[[int], bool], most: int) -> int:
-    """Returns the smallest number below `most` for which a monotone condition holds, or else `most`."""
+    """Returns the smallest number below `most` for which the monotone condition `holds` is true; `most` if none."""
     return bisect_left(range(most), 1, key=holds)

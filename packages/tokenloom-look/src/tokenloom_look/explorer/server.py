@@ -64,7 +64,7 @@ class LocalServer:
         return f"http://{host}:{self.port}/?token={token}"
 
     def run(self) -> None:
-        """Serves until `stop` is called; in the main thread, also until SIGINT or SIGTERM, which are raised again."""
+        """Serves until `stop` is called; in the main thread, also ends at SIGINT or SIGTERM and raises it again."""
         self._server.run(sockets=[self._socket])
 
     def stop(self) -> None:

@@ -47,14 +47,14 @@ class Session:
 
     @property
     def has_positions(self) -> bool:
-        """Returns whether the target has samples by position; cheap, opens no samples."""
+        """Returns whether the target has samples by position; does not open the samples."""
         if self.target.kind in (TargetKind.pair, TargetKind.catalogue):
             return not self.target.pairs.get(self.target.name).data.multimodal
         return self.target.kind is TargetKind.run
 
     @property
     def num_positions(self) -> int | None:
-        """Returns the number of positions of a run; None if the run is endless, and for other targets."""
+        """Returns the number of positions of a run; None for an endless run and for other targets."""
         return None if self.target.run is None else self.target.run.num_samples
 
     def source(self, query: Query) -> int:

@@ -1,4 +1,4 @@
-"""The section "Blend": how many samples a blend takes from each dataset, in how many passes over the dataset."""
+"""The section "Blend": the number of samples that a blend takes from each dataset, and of passes over each dataset."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def _middle(edges: NDArray[np.int64], tokens: NDArray[np.int64]) -> int:
 
 
 def _place(target: Target, found: tuple[int, int, int] | None) -> str | None:
-    """Describes the document `found`, (length, index in the pair, pair), by length and name."""
+    """Describes the document `found`, (length, index in the pair, index of the pair), by its length and name."""
     return None if found is None else f"{counted(found[0], 'token')}, {_name(target, found)}"
 
 

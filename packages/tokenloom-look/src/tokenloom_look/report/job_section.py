@@ -20,9 +20,9 @@ from tokenloom_look.report.input_section import RejectedReasons, reasons_table
 from tokenloom_look.report.section import ReportOptions, Section, duration, share
 from tokenloom_look.target import Target
 
-_SILENT_SECONDS = 60.0  # processes touch their lock every 5 s; after this time without a touch they count as dead
+_SILENT_SECONDS = 60.0  # processes update their lock every 5 s; without an update for this long, they count as dead
 _LOCK = re.compile(r"[0-9a-f]{24}\.lock")
-_RECENT = 64  # speed is measured over this many last shards
+_RECENT = 64  # the speed is measured over at most this many shards, those that finished last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

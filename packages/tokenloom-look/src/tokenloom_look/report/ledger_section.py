@@ -1,4 +1,4 @@
-"""The section "Ledger": accounts for every token and slot of a run."""
+"""The section "Ledger", which accounts for every token and slot of a run."""
 
 from __future__ import annotations
 

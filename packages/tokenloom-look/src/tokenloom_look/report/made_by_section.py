@@ -1,4 +1,4 @@
-"""The section "Tokenizer and options": how the data was made according to its manifests, and whether these agree."""
+"""The section "Tokenizer and options": how the data was made according to manifests, and whether manifests agree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INTERNAL = ("memory_bytes",)
 
 
 def made_by_section(target: Target, _options: ReportOptions) -> Section:
-    """Returns tokenizer and options of the data according to the pairs' manifests."""
+    """Returns the tokenizer and the options with which the data was made, according to the pairs' manifests."""
     manifests = dict(manifests_of(target))
     missing = [
         prefix
@@ -45,7 +45,7 @@ def made_by_section(target: Target, _options: ReportOptions) -> Section:
 
 
 def _recipe(manifest: Manifest) -> tuple[object, ...]:
-    """Returns a key that is equal for equal tokenizer, dtype and options; the options `key` and `split` are ignored."""
+    """Returns a key that is equal for pairs with the same tokenizer, dtype and options, except `key` and `split`."""
     options = {name: value for name, value in manifest.options.items() if name not in ("key", "split")}
     return (*manifest.tokenizer.fingerprint, manifest.pair.dtype, json.dumps(options, sort_keys=True))
 

@@ -16,7 +16,7 @@ from tokenloom_look.target import Target
 _MOST_DOCUMENTS = 1 << 23  # maximum number of lengths to read; more give the same result
 _CHUNK = 1 << 16  # documents per chunk when only some chunks are read
 _MOST_PAIRS = 256  # maximum number of pairs to open, at 1 ms each
-_LENGTHS = (-2, -1, 0, 1, 2)  # the sequence length is multiplied by 2 to the power of each
+_LENGTHS = (-2, -1, 0, 1, 2)  # the sequence length is multiplied by 2 to the power of each of these numbers
 _WASTED = 0.1
 
 

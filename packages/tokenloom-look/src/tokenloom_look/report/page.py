@@ -56,7 +56,7 @@ noscript h3 { margin-top: 1rem; }
 }
 """,
 )
-"""Styles used only in reports; `web/style.css` has the others."""
+"""Styles used only in reports; `web/style.css` has all other styles."""
 
 
 def page(target: Target, sections: Sequence[Section], *, when: float | None) -> bytes:

@@ -24,14 +24,14 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Horizon:
-    """The end of the positions that are drawn and counted; `note` explains it if the run itself has no end, else ""."""
+    """The end of the positions that are drawn and counted. If the run itself has no end, `note` explains this end."""
 
     position: int
     note: str
 
 
 def horizon_of(run: Run) -> Horizon:
-    """Returns the end of the run; if its last stage is endless, the position after one pass over the sources."""
+    """Returns the end of the run; if the last stage is endless, the position after one pass over its sources."""
     if run.num_samples is not None:
         return Horizon(position=run.num_samples, note="")
     last = len(run.lock.segments) - 1

@@ -74,7 +74,7 @@ def passes_section(target: Target, options: ReportOptions) -> Section | None:
 
 
 def held_out_section(target: Target, _options: ReportOptions) -> Section | None:
-    """Returns the held-out and the denied documents of a run; None if it has neither."""
+    """Returns the held-out and the denied documents of a run; None if the run has neither."""
     if target.run is None:
         return None
     lock = target.run.lock
@@ -123,7 +123,7 @@ def _stages(lock: RunLock) -> Markup:
 
 
 def _weights(lock: RunLock, segment: LockedSegment) -> str:
-    """Returns the sources with the largest weights of a segment, as text with their shares."""
+    """Returns a text with the names and shares of the sources that have the largest weights in a segment."""
     total = sum(weight for _, weight in segment.weights)
     ranked = sorted(segment.weights, key=lambda each: -each[1])
     return first_ones([f"{lock.sources[source].name} {share(weight, total)}" for source, weight in ranked])

@@ -1,6 +1,6 @@
 """Sections, charts and options of a report, shared by the page, the explorer and notebooks.
 
-A chart is data; this module defines its JSON, which `web/charts.js` draws.
+A chart is data; this module defines the JSON of a chart, which `web/charts.js` draws.
 """
 
 from __future__ import annotations
@@ -147,11 +147,11 @@ class Chart:
 
         Args:
             path: path of the picture, ending in .png, .svg or .pdf.
-            overwrite: replace a file with other content.
+            overwrite: replace an existing file that has other content.
 
         Raises:
             ConfigError: the suffix is not supported.
-            OutputExistsError: a file with other content exists, and `overwrite` is False.
+            OutputExistsError: a file that has other content exists, and `overwrite` is False.
             MissingExtraError: matplotlib is not installed.
         """
         from tokenloom_look.pictures import check_picture_path, picture
@@ -237,7 +237,7 @@ def kept_points(ys: NDArray[Any], *, most: int = MOST_POINTS) -> NDArray[np.int6
 
 
 def _without_gaps(line: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Returns a line twice: its gaps are infinity in the first result, for minima, and minus infinity in the second."""
+    """Returns a line twice: with gaps replaced by infinity, to find minima, and by minus infinity, to find maxima."""
     if line.dtype.kind != "f":
         return line, line
     gaps = np.isnan(line)

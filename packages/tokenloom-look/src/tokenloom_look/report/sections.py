@@ -25,7 +25,7 @@ from tokenloom_look.report.tokens_section import tokens_section
 from tokenloom_look.target import Target, TargetKind, open_target
 
 MakeSection = Callable[[Target, ReportOptions], Section | None]
-"""Makes a section of a target; returns None if it would be empty."""
+"""Makes a section of a target; returns None if the section would be empty."""
 
 # Errors due to wrong or damaged data or to disks; the message of such an error replaces the section.
 _FAILURES = (TokenloomError, OSError, ValueError, LookupError, ArithmeticError, MemoryError)

@@ -1,4 +1,4 @@
-"""The section "Training loop": draws statistics written by `JsonLinesWriter` over steps."""
+"""The section "Training loop": charts, over steps, of the statistics in a file that `JsonLinesWriter` wrote."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def statistics_section(target: Target, options: ReportOptions) -> Section | None
 
 
 def section_of_lines(path: str, lines: Sequence[Line], *, num_lines: int) -> Section:
-    """Returns the section that draws `lines`, a selection of the `num_lines` lines of the file `path`.
+    """Returns the section with charts of the numbers in `lines`; the file `path` has `num_lines` lines in total.
 
-    Numbers are drawn over the line's `step`; a line without `step` is drawn at its place in `lines`, from 1. A mapping
-    of numbers becomes one chart; a mapping of mappings becomes a chart per inner name.
+    The x value of a line is its `step`; for a line without `step`, its place in `lines`, counted from 1. A mapping of
+    numbers becomes one chart; a mapping of mappings becomes one chart per key of the inner mappings.
     """
     steps = np.array([_number(line.get("step", number)) for number, line in enumerate(lines, 1)], dtype=np.float64)
     order = np.argsort(steps, kind="stable")  # a resumed run may repeat steps
@@ -85,7 +85,7 @@ def _chart(
 
 
 def last_lines(path: str) -> tuple[list[Line], int]:
-    """Reads the end of a growing file; returns its JSON objects, oldest first, and the number of invalid lines."""
+    """Reads the end of a growing file; returns JSON objects, oldest first, and the number of invalid lines."""
     with open(path, "rb") as stream:
         if (begin := os.fstat(stream.fileno()).st_size - _MOST_BYTES) > 0:
             stream.seek(begin)
@@ -120,7 +120,7 @@ def _parsed(text: bytes) -> Line | None:
 
 
 def _columns(lines: Sequence[Line]) -> dict[str, dict[str, Float64s]]:
-    """Returns, by chart title and series name, one number per line; NaN for a line without this number."""
+    """Returns {chart title: {series name: one number per line}}; NaN for a line without this number."""
     found: dict[str, dict[str, Float64s]] = {}
     for row, line in enumerate(lines):
         for title, name, value in _numbers(line):
@@ -157,7 +157,7 @@ def _is_wait(value: Any) -> bool:
 
 
 def _waits(lines: Sequence[Line]) -> tuple[Float64s, float]:
-    """Returns the share of time spent waiting for data, per line (since the line before) and in all; NaN if unknown."""
+    """Returns the share of time spent waiting for data, between each line and the line before, and in total; or NaN."""
     waits: list[Line] = [next((value for value in line.values() if _is_wait(value)), {}) for line in lines]
     waited = np.diff([_number(wait.get("total_seconds")) for wait in waits])
     seconds = np.diff([_number(line.get("unix_seconds")) for line in lines])
