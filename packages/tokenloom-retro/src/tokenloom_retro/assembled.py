@@ -50,9 +50,9 @@ def get_retro_datasets(
 ) -> tuple[RetroDataset | None, RetroDataset | None, RetroDataset | None]:
     """Returns the train, valid and test datasets with neighbors; None for a split without samples.
 
-    Checks the database against its datasets and the tokenizer, and the neighbors against the samples. In the config
-    of the GPT datasets, `allow_tokenizer_mismatch` turns the error about another tokenizer into a warning, and
-    `allow_data_mismatch` the error about neighbors of other samples.
+    Checks the database against its datasets and the tokenizer, and the neighbors against the samples. Another tokenizer
+    is an error, but only a warning if `allow_tokenizer_mismatch` is set in the config of the GPT datasets; neighbors of
+    other samples are an error, but only a warning if `allow_data_mismatch` is set there.
 
     Args:
         config: `RetroSettings`, or Megatron's `RetroConfig`.
@@ -61,7 +61,7 @@ def get_retro_datasets(
         eod_token_id: the end-of-document id, also used for padding.
 
     Raises:
-        ConfigError: a sample is not a whole number of chunks; neighbors are missing, or belong to other samples.
+        ConfigError: `sample_length` is not a multiple of the chunk length; neighbors are missing or of other samples.
         StorageError: a file is missing, truncated or damaged, or chunks have no neighbors.
         DatasetFormatError: database, datasets and neighbors are from different builds.
         TokenizerError: the database was built with another tokenizer.

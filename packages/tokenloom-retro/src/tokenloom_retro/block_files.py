@@ -31,7 +31,7 @@ class Block:
 
 
 def planned_blocks(folder: str, num_items: int, block_size: int) -> list[Block]:
-    """Divides `num_items` items into blocks and returns the path of each; the files need not exist.
+    """Divides `num_items` items into blocks; returns the blocks with the paths of their files, which need not exist.
 
     Example:
         >>> [os.path.basename(block.path) for block in planned_blocks("query", 250, 100)]
@@ -49,7 +49,7 @@ def planned_blocks(folder: str, num_items: int, block_size: int) -> list[Block]:
 
 
 class BlockPathMap:
-    """A map from items to block files with equal numbers of items; the last block may have fewer.
+    """A map from items to block files. Blocks have `block_size` items each; only the last block may have fewer items.
 
     Example:
         >>> blocks = BlockPathMap(["query/000-100.hdf5", "query/100-150.hdf5"], 100)
@@ -102,7 +102,7 @@ class BlockPathMap:
         return f"BlockPathMap({self.name!r}, blocks={len(self)}, block_size={self.block_size}, max_idx={self.max_idx})"
 
     def __getitem__(self, idx: int) -> str:
-        """Returns the path of the block file that contains an item; raises StorageError if no block does."""
+        """Returns the path of the block file that contains an item; raises StorageError if no block has the item."""
         start = idx // self.block_size * self.block_size
         if start not in self.block_path_map:
             message = f"`{self.name}`: no block has item {idx}: no block starts at item {start}"
@@ -113,7 +113,7 @@ class BlockPathMap:
         return (Block(start, self._stops[start], path) for start, path in sorted(self.block_path_map.items()))
 
     def check(self, num_items: int | None = None) -> None:
-        """Checks file names: the blocks must cover the items from 0 on, each once; `num_items` is the expected total.
+        """Checks by file names that the blocks cover the items from 0 on, up to `num_items` if given, each item once.
 
         Raises:
             StorageError: blocks are missing, overlap or have another size.

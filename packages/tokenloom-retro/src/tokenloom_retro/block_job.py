@@ -45,7 +45,7 @@ from tokenloom_retro.output import NewOutput, Output, OutputManifest, crc32_of
 Arrays = Mapping[str, NDArray[Any]]
 
 MakeBlock = Callable[[int, int, Callable[[int], None]], Arrays]
-"""Returns the arrays of rows [start, stop), equal in each call; the third argument gets the number of new rows."""
+"""Returns the arrays of rows [start, stop), equal in each call; calls the third argument with numbers of rows made."""
 
 _VERSION = 1
 _THREADS_PER_PROCESS = 16  # each process loads the whole index
@@ -79,7 +79,7 @@ class BlockTask(ABC):
     def assemble(self, made: Sequence[tuple[BlockReport, str]], output: NewOutput) -> Mapping[str, int]:
         """Adds the files of all blocks to the output, and returns the counts of the output, by name.
 
-        `made` has the report and the path of the temporary file of each block, in order of their rows.
+        `made` has, for each block in order, the report and the path of the temporary file.
         """
         planned = planned_blocks(self.output.folder, self.num_rows, self.block_size)
         for (report, path), target in zip(made, planned, strict=True):
@@ -107,7 +107,7 @@ def make_output(
     restart: bool = False,
     overwrite: bool = False,
 ) -> OutputManifest:
-    """Makes the missing blocks of an output; returns the manifest of the output. Several processes can share this work.
+    """Makes the missing blocks of an output; returns the output's manifest. Several processes can share this work.
 
     See `build_retro` for the arguments.
 
@@ -160,7 +160,7 @@ def make_output(
 def differing_blocks(
     task: BlockTask, recorded: Sequence[int], *, fraction: float, seed: int = 0
 ) -> list[tuple[int, int]]:
-    """Recomputes a random fraction of the blocks, at least one block; returns (start, stop) of each that differs.
+    """Recomputes a random fraction of the blocks, at least one block; returns (start, stop) of each block that differs.
 
     `recorded` has the checksum of each block's arrays, in order; see `OutputManifest.blocks`.
 
@@ -253,7 +253,7 @@ def _make_block(
 
 
 def _damaged(job: _BlockJob, folder: JobFolder) -> list[tuple[_Block, str]]:
-    """Returns blocks with missing or damaged files, each with the problem."""
+    """Returns (block, problem) of each block with missing or damaged files."""
     problems = []
     for block in job.shards:
         report, path = folder.report(block), _part_path(folder.part_prefix(block))

@@ -38,9 +38,9 @@ def build_retro(
     restart: bool = False,
     overwrite: bool = False,
 ) -> dict[str, OutputManifest]:
-    """Builds the missing parts of a project; returns {name: manifest}.
+    """Builds the missing parts of a project; returns {output: manifest}.
 
-    The names are "db-build", "index-build" and "query-neighbors SPLIT".
+    The outputs are "db-build", "index-build" and, for each split with samples, "query-neighbors SPLIT".
 
     Each task is a job of blocks: it may be killed at any time, resumes with the same call, and can be shared by
     processes and machines that see the project folder.
@@ -50,7 +50,7 @@ def build_retro(
         settings: the settings.
         tokenizer: tokenizer of the pairs: an object, a path or a name.
         embedder: see `as_embedder`.
-        tasks: the tasks to run; the tasks that they need are also run.
+        tasks: the tasks to run; tasks that these tasks need are run, too.
         num_processes: number of processes on this machine; None for one per 16 processors.
         num_workers: threads per process; None divides the processors among the processes.
         runner: runs the blocks; None to run them on this machine.
@@ -105,7 +105,7 @@ def outputs_of(
     *,
     with_index: bool = True,
 ) -> Iterator[tuple[Output, BlockTask | None]]:
-    """Yields (output, task) in order, up to the first missing output (inclusive); the task of merged tables is None."""
+    """Yields (output, task) in order, up to and including the first missing output; for merged tables, task is None."""
     parts = []
     for _, prefix in settings.data:
         task: BlockTask = chunk_task(project, chunks, settings, prefix)
@@ -168,7 +168,7 @@ def retro_samples(
         if not size:
             continue
         members = samples.datasets if isinstance(samples, BlendedDataset) else [samples]
-        if samples is None or [member.dataset_path for member in members] != prefixes:  # order gives dataset numbers
+        if samples is None or [member.dataset_path for member in members] != prefixes:  # order gives dataset indices
             message = f"split {settings.split!r}: a dataset has no documents in {split}, which needs {size} samples"
             raise ConfigError(message, hint="drop the dataset, or change the split")
         found[split] = (samples, size)

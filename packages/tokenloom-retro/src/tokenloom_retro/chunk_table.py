@@ -2,7 +2,7 @@
 
 The end-of-document token of a document is dropped; the other tokens are cut into chunks of `chunk_length` tokens; the
 last chunk may be shorter. A chunk that has no tokens for the embedder is invalid: invalid chunks are stored in another
-table and never retrieved. One core makes 40 million chunks/s from documents of one or two chunks, else 150 million.
+table and never retrieved. One core makes 40 million chunks/s if documents have one or two chunks, else 150 million.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ChunkBlock:
 def documents_in(dataset: IndexedDataset, start: int, stop: int, *, eod: int) -> tuple[Int64s, Bools]:
     """Returns, for documents [start, stop), their lengths, int64, and whether they end with `eod`, bool.
 
-    A document's index is that of its sequence, as in samples and in Megatron; without sequence, a document has none.
+    The index of a document is the index of its sequence, as in Megatron; documents without a sequence have no index.
 
     Raises:
         ConfigError: a document has several sequences.
@@ -88,7 +88,7 @@ def chunk_spans(lengths: Int64s, ends_with_eod: Bools, chunk_length: int, *, fir
     size = checked_integer("chunk_length", chunk_length, at_least=1)
     kept = lengths - ends_with_eod
     if len(kept) and max(first_document + len(kept), int(kept.max())) > _BELOW - size:
-        raise ConfigError(f"more than {_BELOW} documents, or more tokens in one document", hint="split the dataset")
+        raise ConfigError(f"more than {_BELOW} documents, or one document with more tokens", hint="split the dataset")
     num_chunks = -(-kept // size)
     ends = np.cumsum(num_chunks)
     spans = np.empty((int(ends[-1]) if len(ends) else 0, 3), dtype=np.uint32)

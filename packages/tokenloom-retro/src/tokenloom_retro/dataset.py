@@ -108,7 +108,7 @@ class RetroDataset:
         """
         rows, fillers = positions_and_fillers(positions)
         if fillers:
-            raise ConfigError("positions must not be None: samples have no loss mask, so they cannot be without loss")
+            raise ConfigError("a position must not be None (a sample without loss): samples have no loss mask")
         queried = np.array([self._position(row) for row in rows.tolist()], dtype=np.int64)
         return {**batch_of(self.sample_dataset, queried), **self._retrieved(queried)}
 

@@ -32,8 +32,8 @@ _BATCH = 1024  # texts per call of the tokenizer
 class Embedder(Protocol):
     """An object that turns texts into vectors.
 
-    An embedder must be deterministic: equal lists of texts give equal bits on one machine, or else `verify_retro`
-    reports differences. It must be picklable if processes share the work.
+    An embedder must be deterministic, else `verify_retro` reports differences: on one machine, equal lists of texts
+    must give equal bits. If processes share the work, the embedder must be picklable.
     """
 
     @property
@@ -175,7 +175,7 @@ class BertEmbedder:
     """An embedder that uses an encoder of Hugging Face: a vector is the mean over a text's tokens except special ones.
 
     The texts of a batch are padded to the longest, and torch's rounding depends on shapes. So equal lists of texts give
-    equal bits with one machine and number of threads, but the last bits of a text's vector may differ in another list.
+    equal bits on one machine with one number of threads, but the last bits of a vector may depend on the other texts.
     The model runs on torch's default device.
 
     Args:
@@ -220,7 +220,7 @@ class BertEmbedder:
                 states = self._model(**inputs).last_hidden_state.float().cpu().numpy()
             lengths = inputs["attention_mask"].sum(dim=1).tolist()
             for row, (length, state) in enumerate(zip(lengths, states, strict=True), first):
-                if length > 2:  # without the two special tokens
+                if length > 2:  # the text has tokens besides the two special tokens
                     vectors[row] = state[1 : length - 1].mean(axis=0)
         return vectors
 

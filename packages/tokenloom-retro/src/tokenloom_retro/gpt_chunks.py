@@ -40,7 +40,7 @@ class GPTChunkDataset:
         n_chunks: number of chunks of all samples.
 
     Raises:
-        ConfigError: a sample is not a whole number of chunks.
+        ConfigError: `sample_length` is not a multiple of `chunk_length`.
     """
 
     def __init__(self, sample_dataset: Any, sample_length: int, chunk_length: int) -> None:
@@ -57,7 +57,7 @@ class GPTChunkDataset:
         return f"GPTChunkDataset({self.sample_dataset!r}, chunks={len(self)}, chunk_length={self.chunk_length})"
 
     def __getitem__(self, idx: int) -> dict[str, Any]:
-        """Returns a chunk, and the document ids of its whole sample; raises ConfigError if samples have none."""
+        """Returns a chunk, and the document ids of its whole sample; ConfigError if samples have no document ids."""
         number = operator.index(idx)
         if not -len(self) <= number < len(self):
             raise IndexError(f"chunk {number} out of range: {self.n_samples} samples have {len(self)} chunks")

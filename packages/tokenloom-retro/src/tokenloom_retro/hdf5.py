@@ -17,7 +17,7 @@ from tokenloom.optional import require
 from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.storage.local import map_file
 
-# Errors of h5py for truncated, damaged or other files.
+# Errors of h5py for truncated or damaged files, and for files that are not HDF5.
 _FAULTS = (OSError, KeyError, RuntimeError, TypeError, ValueError, OverflowError, MemoryError)
 
 Kind = Literal["integers", "floats"]
@@ -29,7 +29,7 @@ _DAMAGED = "the file is truncated, damaged, still being written, or from another
 
 
 def open_array(path: str, name: str, *, shape: Sequence[int | None], kind: Kind = "integers") -> NDArray[Any]:
-    """Opens an array of a file: a read-only view of the mapped file, or a copy if HDF5 stored the array in chunks.
+    """Opens an array of a file: a read-only view of the mapped file, or a copy if the file has the array in pieces.
 
     No descriptor stays open. Thread-safe and fork-safe. A `kernels.Watch` of the array detects changes of the file.
 

@@ -30,7 +30,7 @@ _DATA = "data"  # Megatron's name of a block's array
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingTask(BlockTask):
-    """The task of training an index on vectors of "sampled" chunks, or of filling it with codes of "train" chunks.
+    """The task of training an index on vectors of "sampled" chunks, or of adding codes of "train" chunks to an index.
 
     A row is a chunk.
     """
@@ -90,7 +90,7 @@ def embedding_task(
     database: OutputManifest,
     trained: OutputManifest | None = None,
 ) -> EmbeddingTask:
-    """Returns the task of filling the index with the manifest `trained`; if `trained` is None, of training an index."""
+    """Returns the task of training an index; or, given the manifest `trained` of a trained index, of filling that."""
     kind: DatabaseKind = "sampled" if trained is None else "train"
     identity: dict[str, Any] = {
         **chunks.identity(),
@@ -138,7 +138,7 @@ def build_index(
     `database` is the manifest of the database; see `make_output` for `options` and errors.
 
     Raises:
-        ConfigError: the index string is invalid, or needs more chunks to train on.
+        ConfigError: the index string is invalid, or the index needs more chunks to train on.
     """
     make_index(settings.index, chunks.embedder.dimension)  # validate the string before embedding texts
     trained = make_output(embedding_task(project, chunks, settings, database), **options)

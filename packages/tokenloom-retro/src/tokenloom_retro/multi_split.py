@@ -63,7 +63,7 @@ class MultiSplitGPTDataset(GPTDataset):
     """Samples of `sequence_length` tokens plus the last label, from one split. The arguments are those of `GPTDataset`.
 
     `dataset[k]` returns NumPy arrays as in Megatron: text int64[sequence_length + 1], or one token less without
-    `add_extra_token_to_sequence`, padded with the pad id, or -1; with `return_document_ids` also document_ids
+    `add_extra_token_to_sequence`, padded with the pad id (-1 if none); with `return_document_ids` also document_ids
     int64[num_documents], including empty documents. `dataset.batch(positions)` reads many samples with one kernel call.
 
     Attributes:
@@ -150,5 +150,5 @@ class MultiSplitGPTDataset(GPTDataset):
 
     def _not_none(self, idx: int | None) -> int:
         if idx is None:
-            raise ConfigError(f"positions of {self._name()} must not be None: its samples have no loss mask")
+            raise ConfigError(f"a position of {self._name()} must not be None (no loss): samples have no loss mask")
         return idx

@@ -1,8 +1,8 @@
 """Checks that a neighbor folder belongs to the training samples.
 
 The name of a folder is the split and a hash of the samples, such as `train_` and an MD5. The check computes this hash
-again; in a moved project, for the path recorded in `config.json`, as the hash depends on paths. If the result differs
-from the name, as for projects of Megatron, the settings recorded in `config.json` are compared instead.
+again. The hash depends on paths, so a moved project is checked with its path in `config.json`. If the hash differs from
+the name, as for projects of Megatron, the check compares the settings recorded in `config.json` instead.
 """
 
 from __future__ import annotations

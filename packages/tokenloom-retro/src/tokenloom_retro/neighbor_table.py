@@ -83,7 +83,7 @@ class NeighborTable:
         return found
 
     def check(self) -> None:
-        """Checks a few block files, spread evenly, in a millisecond each; other files are checked on first use."""
+        """Checks up to 256 block files, spread evenly, in a millisecond each; other files are checked on first use."""
         for number in spread_evenly(len(self._blocks), _CHECKED_FILES).tolist():
             self._block(number)
 

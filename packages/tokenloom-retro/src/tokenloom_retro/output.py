@@ -62,7 +62,7 @@ class OutputManifest:
 
     @property
     def digest(self) -> str:
-        """Returns a hash of this manifest; an output made from the manifest's files has the hash in its identity."""
+        """Returns a hash of this manifest; outputs that are made from this output have the hash in their identity."""
         return hashlib.sha256(json.dumps(members_of(self), sort_keys=True).encode()).hexdigest()[:24]
 
     @classmethod

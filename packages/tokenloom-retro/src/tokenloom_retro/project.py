@@ -147,7 +147,7 @@ class RetroProject:
 
     @property
     def recorded_folder(self) -> str:
-        """Returns the project folder at the time of the build; the names of neighbor folders depend on its path."""
+        """Returns the project's path at the time of the build; the names of neighbor folders depend on this path."""
         ours = self.config.get(OURS)
         found = ours.get("folder") if isinstance(ours, dict) else None
         return found if isinstance(found, str) else self.folder
@@ -189,7 +189,7 @@ class RetroProject:
 
 
 def _read(path: str, kind: type[T]) -> T:
-    """Returns a non-empty JSON list or object."""
+    """Reads a JSON file, which must contain a non-empty list or object, as `kind` says."""
     with storage_errors("read", path):
         found = read_json(path)
     if type(found) is not kind or not found:
@@ -229,7 +229,7 @@ def linked_data(project: RetroProject, entries: Sequence[str]) -> tuple[tuple[fl
 
 
 def _name_in(project: RetroProject, prefix: str) -> str:
-    """Returns the prefix of a pair in the project: its path below `data`, or for a pair elsewhere its file name."""
+    """Returns the prefix of a pair in the project: the path below `data`; outside of `data`, the pair's file name."""
     folder, name = os.path.split(prefix)
     below = os.path.relpath(os.path.realpath(folder), os.path.realpath(project.data_folder))
     if below == os.pardir or below.startswith(os.path.join(os.pardir, "")):

@@ -87,7 +87,7 @@ def neighbor_task(
     samples: GPTChunkDataset,
     num_samples: int,
 ) -> NeighborTask:
-    """Returns the task to find neighbors of the first `num_samples` samples; `index`: the filled index's manifest."""
+    """Returns the task to find neighbors of the first `num_samples` samples; `index` is the filled index's manifest."""
     description_hash = recorded_hash(project, samples.sample_dataset)
     num_rows = num_samples * samples.n_chunks_per_sample
     identity = {
@@ -125,7 +125,7 @@ def without_own_documents(
     own_documents: Int64s,
     num_saved: int,
 ) -> Int64s:
-    """Returns, for each query, the first `num_saved` neighbors that are not in the query's own documents, in order.
+    """Returns, for each queried chunk, the first `num_saved` neighbors that are not in documents of the chunk's sample.
 
     Example:
         >>> neighbors = np.array([[0, 3, -1], [2, 1, 3]])
@@ -138,8 +138,8 @@ def without_own_documents(
     Args:
         neighbors: int64[num_queries, num_found], rows of the chunk table; -1 for none.
         chunk_documents: integers[num_chunks, 2], dataset and document of each row of the table.
-        groups: int64[num_queries], the sample of each query; the documents of this sample are the query's own.
-        own_documents: int64[num_pairs, 3], sample, dataset and document; in any order, with repeats.
+        groups: int64[num_queries], the sample of each queried chunk.
+        own_documents: int64[num_pairs, 3], sample, dataset, and document in this sample; in any order, with repeats.
         num_saved: neighbors per query in the result, int64[num_queries, num_saved], with -1 after the last neighbor.
     """
     saved = np.full((len(neighbors), num_saved), -1, dtype=np.int64)

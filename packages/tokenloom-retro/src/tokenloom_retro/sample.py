@@ -60,7 +60,7 @@ def retro_sample(
 
     Raises:
         ConfigError: the project has no recorded settings, or no neighbors of the split.
-        TokenizerError: there is no tokenizer, or it is not the one of the build.
+        TokenizerError: there is no tokenizer, or the database was built with another tokenizer.
         TokenloomError: the project cannot be read.
     """
     folder = RetroProject(project)

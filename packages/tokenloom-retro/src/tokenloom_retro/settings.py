@@ -22,7 +22,7 @@ from tokenloom_retro.project import OURS, RetroProject
 SPLITS = ("train", "valid", "test")
 
 Task = Literal["db-build", "index-build", "query-neighbors"]
-"""The tasks of a build in order; each needs the previous ones."""
+"""The tasks of a build in order; each task needs the tasks before it."""
 
 TASKS: tuple[Task, ...] = get_args(Task)
 
@@ -142,7 +142,7 @@ def record_settings(
     embedder: Any,
     neighbor_dirs: Mapping[str, str],
 ) -> None:
-    """Writes settings to the project's `config.json`; the embedder is only recorded if it is a name.
+    """Writes settings to the project's `config.json`; `embedder` is recorded only if it is a name.
 
     For a split that is not in `neighbor_dirs`, keeps the recorded neighbor folder if all other settings are unchanged.
     """
@@ -196,10 +196,10 @@ def recorded_settings(project: RetroProject) -> RecordedSettings:
 
 
 def tokenizer_of_project(project: RetroProject, recorded: RecordedSettings, named: Any = None) -> Any:
-    """Returns the tokenizer that `named` is or names; if `named` is None, the recorded tokenizer.
+    """Returns the tokenizer `named` (an object, a path or a name); if `named` is None, the recorded tokenizer.
 
     Raises:
-        TokenizerError: no tokenizer is recorded, or the recorded one is missing or changed.
+        TokenizerError: no tokenizer is recorded, or the recorded tokenizer is missing or changed.
     """
     if named is not None:
         return as_tokenizer(named)

@@ -9,7 +9,7 @@ rotations (OPQ, PCA) only with the same number of threads.
 are split into pieces of 1,024 vectors, each encoded on one thread: the codes do not depend on the number of threads.
 - Adding codes gives the same bits as adding vectors.
 - HNSW graphs are built on one thread in the same pieces.
-- Searches use the same pieces; otherwise the last bits of distances would differ, and near ties would swap.
+- Searches use the same pieces; otherwise the last bits of distances would differ, and so would near ties.
 
 `faiss` raises `RuntimeError` for all errors; the message names the C++ function that failed.
 """
@@ -41,9 +41,9 @@ _WITH_CODES = (
     *("IndexFlat", "IndexFlatL2", "IndexPQ", "IndexScalarQuantizer", "IndexLSH", "IndexResidualQuantizer"),
     *("IndexIVFFlat", "IndexIVFPQ", "IndexIVFScalarQuantizer", "IndexIVFRaBitQ", "IndexIVFResidualQuantizer"),
 )
-"""Index types that can add codes made elsewhere, all tested; adding codes to IndexIVFPQFastScan corrupts the heap."""
+"""Index types that are tested to accept codes from other processes; IndexIVFPQFastScan corrupts the heap instead."""
 
-_PIECE = 1024  # vectors encoded, added or searched together; fixed for reproducible results
+_PIECE = 1024  # number of vectors to encode, add or search together; fixed for reproducible results
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -51,8 +51,8 @@ class Neighbors:
     """The result of a search.
 
     Attributes:
-        ids: int64[num_queries, k], indices of vectors, nearest first; -1 after the last.
-        distances: float32[num_queries, k], squared Euclidean distances; infinite at -1.
+        ids: int64[num_queries, k], indices of vectors, nearest first; -1 after the last neighbor.
+        distances: float32[num_queries, k], squared Euclidean distances; infinite where `ids` is -1.
     """
 
     ids: Int64s
@@ -60,7 +60,7 @@ class Neighbors:
 
 
 class VectorIndex:
-    """An index over vectors, numbered from 0 in the order of insertion; made by `train` or `open`.
+    """An index over vectors, which are numbered from 0 in the order of insertion; made by `train` or `open`.
 
     `search` and `encode` are thread-safe; `set_effort` must not run during a search.
 
@@ -96,7 +96,7 @@ class VectorIndex:
         """
         index = make_index(string, sample.shape[1])
         _quieten(index)
-        action = f"the index {string!r} cannot be trained on {len(sample)} vectors and searched"
+        action = f"the index {string!r} cannot be trained on {len(sample)} vectors, or cannot be searched"
         num_threads = checked_integer("num_threads", num_threads, at_least=1)
         with _threads(num_threads), _refusals(action):
             if not index.is_trained:
@@ -201,7 +201,7 @@ class VectorIndex:
                 raise ConfigError(message, hint="drop the setting, or use an index with IVF or HNSW") from error
 
     def search(self, embeddings: Float32s, k: int, *, num_threads: int = 1) -> Neighbors:
-        """Returns the k nearest vectors of each query, float32[num_queries, dimension], for any `num_threads`."""
+        """Returns the `k` nearest vectors of each query; `embeddings` is float32[num_queries, dimension]."""
         k = checked_integer("k", k, at_least=1)
         ids = np.empty((len(embeddings), k), dtype=np.int64)
         distances = np.empty((len(embeddings), k), dtype=np.float32)
@@ -264,7 +264,7 @@ def exact_neighbors(queries: Float32s, vectors: Float32s, k: int, *, num_threads
 def recall(found: Int64s, exact: Int64s) -> float:
     """Returns the share of exact neighbors that were found; 1 if there are none.
 
-    If two vectors are equal and only one of them is in `exact`, finding the other counts as a miss.
+    If two vectors are equal and only one of the two is in `exact`, finding the other vector counts as a miss.
 
     Example:
         >>> recall(np.array([[4, 2, 9], [1, 0, -1]]), np.array([[2, 4], [1, 5]]))

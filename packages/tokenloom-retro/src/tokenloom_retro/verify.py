@@ -52,9 +52,9 @@ def verify_retro(
 ) -> list[str]:
     """Verifies a project; returns one sentence per problem. Nothing is written.
 
-    First runs `damaged_files`. If no file is damaged, then compares the identity of each output (datasets, tokenizer,
-    embedder, settings) with the current one, and recomputes a fraction of the blocks bit for bit: chunks, vectors to
-    train on, codes, neighbors. Outputs whose inputs have changed are not recomputed. The index is not trained again,
+    First runs `damaged_files`. If no file is damaged, compares the recorded identity of each output (datasets,
+    tokenizer, embedder, settings) with the current identity, and recomputes some blocks (chunks, vectors to train on,
+    codes, neighbors) bit for bit. Outputs whose inputs have changed are not recomputed. The index is not trained again,
     since its bits depend on the number of threads.
 
     Args:
@@ -66,7 +66,7 @@ def verify_retro(
         seed: seed for choosing the blocks.
 
     Raises:
-        ConfigError: a setting is invalid, or the fraction out of range.
+        ConfigError: a setting is invalid, or `fraction` is out of range.
         DatasetNotFoundError: a dataset does not exist.
         TokenloomError: reading failed.
     """

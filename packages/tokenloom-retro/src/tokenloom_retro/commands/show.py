@@ -14,8 +14,8 @@ from tokenloom.setting_types import Count
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Decode a sample chunk by chunk; each chunk is followed by its neighbors, each with its document. A project made
-    by Megatron needs --tokenizer.
+    """Decode a sample chunk by chunk; after each chunk, show its neighbors and the document of each neighbor. A project
+    made by Megatron needs --tokenizer.
 
     Attributes:
         project: the project folder.
