@@ -73,7 +73,7 @@ def test_a_column_that_is_missing_is_named_with_those_there_are(tmp_path, name, 
     with pytest.raises(InputError) as caught:
         open_whole(path, keys=[key])
     assert caught.value.message == f"`{path}`: no column {key!r}; found 'text', 'meta'"
-    assert caught.value.hint == "set the key to one of the columns"
+    assert caught.value.hint == "set the key to one of these columns"
 
 
 @pytest.mark.parametrize("name", WRITERS)

@@ -17,7 +17,7 @@ RECORD_BYTES = 16 << 20
 """Default `max_record_bytes`. Memory for a text: 5 times its size with `gigatoken`, 120 times with `tokenizers`."""
 
 WINDOW_BYTES = 128 << 20
-"""Default `max_window_bytes`, as in the `zstd` command. Decoders allocate the window that a file requests."""
+"""Default `max_window_bytes`; `zstd` has the same default. Decoders allocate the window that a file requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class ReadLimits:
 
     Attributes:
         max_record_bytes: maximum size of a record (a line, a text file, the texts of a row); a longer record is bad.
-        max_window_bytes: memory limit for the decompression windows of zstd and xz; a file that needs more is an error.
+        max_window_bytes: memory limit for the decompression window of zstd and xz; a larger window is an error.
         memory_bytes: maximum size of a decoded record batch of a table; a larger batch is an error.
     """
 
@@ -41,7 +41,7 @@ class ReadLimits:
         checked_integer("max_window_bytes", self.max_window_bytes, at_least=1 << 20, below=(1 << 31) + 1)
 
     def recorded(self) -> dict[str, int]:
-        """Returns what manifests record of the limits: `max_record_bytes` if it is not the default."""
+        """Returns the limits to record in manifests, {name: bytes}: `max_record_bytes` if it is not the default."""
         return {} if self.max_record_bytes == RECORD_BYTES else {"max_record_bytes": self.max_record_bytes}
 
 
@@ -56,9 +56,9 @@ class InputFile:
         path: path of a local file, an address in object storage, or `-` for standard input.
         format: format of the records, one of `FORMATS`.
         compression: compression of the whole file, one of `CODECS` or "none"; "none" for formats with internal
-            compression, and for streams: reading a stream detects the compression.
+            compression, and for streams, whose compression is detected during reading.
         num_bytes: size of the file in bytes; 0 for a stream.
-        version: modification time in nanoseconds as a decimal string; for an object, its etag; "" if unknown.
+        version: modification time in nanoseconds as a decimal string; in object storage, the etag; "" if unknown.
         is_stream: whether the file can be read only once (standard input, a pipe).
     """
 

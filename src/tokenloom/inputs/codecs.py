@@ -1,7 +1,7 @@
 """Decompresses input files, member by member: a member is a frame of zstd, or a stream of gzip, bzip2 or xz.
 
-The file objects of the libraries are not safe enough: bzip2 and xz silently drop the rest of a file after a damaged
-member, xz has no memory limit, and zstd accepts a truncated frame.
+The file objects of the compression libraries are not safe enough: bzip2 and xz silently drop the rest of a file after a
+damaged member, xz has no memory limit, and zstd accepts a truncated frame.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Read = Callable[[int], bytes]
 """`read(size)` returns 1 to `size` bytes of decompressed text; b"" at the end of the file."""
 
 Decoder = tuple[Callable[[], Any], tuple[type[Exception], ...]]
-"""A factory of decompressors (like `bz2.BZ2Decompressor`), and the exceptions that these raise for damaged data."""
+"""A factory of decompressors (like `bz2.BZ2Decompressor`), and the exceptions that they raise for damaged data."""
 
-_CHUNK_BYTES = 64 << 10  # compressed bytes to read at once; few, because those behind a member are copied
-_LZMA_BYTES = 1 << 20  # memory of the xz decompressor without the window
+_CHUNK_BYTES = 64 << 10  # compressed bytes to read at once; few, because bytes after the end of a member are copied
+_LZMA_BYTES = 1 << 20  # memory that the xz decompressor needs besides the window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class _MemberReader:
             except self._errors as error:
                 message = f"`{self._path}`: cannot decompress the {self._codec.name} data: {error}"
                 hint = f"raise `max_window_bytes` above {self._window_bytes >> 20} MiB, or use a smaller window"
-                is_too_large = "emory" in str(error)  # in the errors of both libraries with a memory limit
+                is_too_large = "emory" in str(error)  # zstd and xz report "memory" in this case
                 raise InputError(message, hint=hint if is_too_large else None) from error
             if self._member.eof:
                 self._unread, self._member = self._member.unused_data, None
@@ -89,7 +89,7 @@ class _MemberReader:
 
 
 class _ZstdFrame:
-    """A decompressor of one zstd frame; each call of `decompress` decompresses its whole input."""
+    """A decompressor of one zstd frame; `decompress` always decompresses all of `data`."""
 
     needs_input = True
 

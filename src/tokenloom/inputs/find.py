@@ -62,7 +62,7 @@ def inspect_input(
     default_format: str | None = None,
     version: ObjectVersion | None = None,
 ) -> InputFile:
-    """Returns the `InputFile` of a file, an address in object storage, or `-`.
+    """Returns the `InputFile` for a path, an address in object storage, or `-`.
 
     Detects format and compression by the name, else by the first bytes. A suffix shared by several formats (`.txt`)
     needs `input_format`. Standard input and pipes are JSON lines by default. Raises `ConfigError` if the format cannot
@@ -106,7 +106,7 @@ def _stream(path: str, input_format: str | None) -> InputFile | None:
     found = input_format or "jsonl"
     if FORMATS[found].begins_at_the_end:
         message = f"`{path}` is a pipe, and {FORMATS[found].title} cannot be read from a pipe"
-        raise ConfigError(message, hint="save it as a file first")
+        raise ConfigError(message, hint="save the data as a file first")
     return InputFile(path=path, format=found, compression="none", num_bytes=0, version="", is_stream=True)
 
 
@@ -190,8 +190,8 @@ def find_inputs(names: Sequence[str], *, input_format: str | None = None) -> Fou
     A name is one of: a file; a folder, searched recursively; a glob, in which `**` matches any folders; a file, folder
     or glob in object storage (`s3://bucket/key`, `s3://bucket/folder/`, `s3://bucket/folder/*.jsonl`) or on the Hugging
     Face hub (`hf://datasets/org/name`); `@PATH`, a file with such names, one per line; or `-`, standard input. Paths in
-    that file are relative to the working directory. The search skips hidden files and folders. The name of an existing
-    file is never a glob. If a search finds several paths of one file (links), one path is used, with a warning.
+    PATH are relative to the working directory. The search skips hidden files and folders. The name of an existing file
+    is never a glob. If a search finds several paths of one file (links), only one path is used, with a warning.
 
     Args:
         names: one or more names.
@@ -227,7 +227,7 @@ def find_inputs(names: Sequence[str], *, input_format: str | None = None) -> Fou
 
 @dataclass(slots=True, kw_only=True)
 class _Finder:
-    """Collects input paths and the versions of listed objects; `found` has the paths that the user did not name."""
+    """Collects input paths, and versions of objects in object storage; `found` has the paths that a search found."""
 
     input_format: str | None
     paths: list[str] = field(default_factory=list)
@@ -397,7 +397,7 @@ def literal_folder(pattern: str) -> str:
 
 
 def matches(address: str, pattern: str) -> bool:
-    """Returns whether an address matches a glob: `**` matches folders, `*` part of a name, neither a hidden name.
+    """Returns whether an address matches a glob; `**` (any folders) and `*` (part of a name) match no hidden names.
 
     Example:
         >>> matches("s3://bucket/a/b/c.jsonl", "s3://bucket/**/*.jsonl"), matches("s3://bucket/a/b", "s3://bucket/*")

@@ -95,7 +95,7 @@ class LineReader(StreamReader):
     def __init__(self, slice_: InputSlice, options: ReadOptions, *, block: type[LineBlock]) -> None:
         super().__init__(slice_, options)
         self._new_block = block
-        self._is_past_slice = False  # all bytes of the slice are read; only the end of its last line is missing
+        self._is_past_slice = False  # only the end of the last line, behind the slice, is not read yet
 
     def read_blocks(self) -> Iterator[LineBlock]:
         """Yields the blocks in order; raises `InputError` for UTF-16."""
@@ -116,7 +116,7 @@ class LineReader(StreamReader):
                 chunk = chunk[end + 1 :]
             cut = chunk.rfind(b"\n") + 1
             if cut:
-                data = b"".join([*pending, memoryview(chunk)[:cut]])  # a single copy
+                data = b"".join([*pending, memoryview(chunk)[:cut]])  # copies the data only once
                 yield self._block(data, num_lines=_num_newlines(data))
                 pending, num_pending = [], 0
             pending.append(chunk[cut:])
@@ -140,13 +140,13 @@ class LineReader(StreamReader):
         yield from chunks
 
     def _chunks(self) -> Iterator[bytes]:
-        """Yields the bytes of the lines that start in the slice; all bytes if the file is not cut by bytes."""
+        """Yields, in chunks, the lines that start in the slice; all bytes if the file is not cut by bytes."""
         slice_ = self._slice
         if not slice_.file.is_cut_by_bytes:
             while chunk := self._read(self.block_bytes):
                 yield chunk
             return
-        is_within_line = slice_.start > 0  # at first, possibly in a line of the previous slice
+        is_within_line = slice_.start > 0  # the first byte may belong to a line of the previous slice
         is_ours = not is_within_line
         left = slice_.stop - max(0, slice_.start - 1)
         while left > 0 and (chunk := self._read(min(left, self.block_bytes))):
@@ -170,7 +170,7 @@ class LineReader(StreamReader):
 
 
 class LineFormat(RecordFormat):
-    """A base class for formats whose records are lines; the class `block` parses the lines."""
+    """A base class for formats whose records are lines; the attribute `block` is the class that parses lines."""
 
     has_lines = True
     block: type[LineBlock]

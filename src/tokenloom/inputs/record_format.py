@@ -22,7 +22,7 @@ class ReadOptions:
     """Options for reading a slice."""
 
     block_bytes: int  # size of a block; a longer record is a block of its own
-    keys: Sequence[str] | None = None  # keys of the texts: of a table, only these columns are read; None for all
+    keys: Sequence[str] | None = None  # keys of the texts to read, for a table the columns; None for all
     limits: ReadLimits = DEFAULT_LIMITS
 
 
@@ -30,9 +30,9 @@ class SliceReader(ABC):
     """A reader of a slice; yields blocks of whole records, in order and only once. Not thread-safe.
 
     Attributes:
-        block_bytes: size of a block in bytes; a longer record is a block of its own. May be changed between blocks.
+        block_bytes: size of a block; a longer record is a block of its own. Callers may change the size between blocks.
         num_bytes: size of the slice in the file, in bytes; 0 for a pipe.
-        num_text_bytes: bytes of text read so far, after decompression; for a table, bytes of memory of the columns.
+        num_text_bytes: bytes of text read so far, after decompression; for a table, size of the columns in memory.
         num_rows: number of records in the blocks so far, including blank and bad records.
     """
 
@@ -49,7 +49,7 @@ class SliceReader(ABC):
     @property
     @abstractmethod
     def position(self) -> int:
-        """Bytes of the slice read so far, before decompression; 0 for a pipe."""
+        """Number of bytes of the slice that were read so far, before decompression; 0 for a pipe."""
 
     @abstractmethod
     def read_blocks(self) -> Iterator[Block]:
@@ -60,7 +60,7 @@ class SliceReader(ABC):
         """Closes the file; may be called repeatedly."""
 
     def first_block(self) -> Block | None:
-        """Returns the first block with a whole record, else the last block tried; `blocks` still yields all blocks."""
+        """Returns the first block with a whole record (else a block without one); `blocks` still yields all blocks."""
         head, rest = list[Block](), self._guarded()
         for block in islice(rest, _MOST_HEAD_BLOCKS):
             head.append(block)
@@ -107,7 +107,7 @@ class StreamReader(SliceReader):
 
 
 class RecordFormat(Protocol):
-    """The interface of an input format; subclass it to inherit the defaults.
+    """The interface of an input format; subclasses inherit the defaults.
 
     Slices of an uncompressed file of lines (`has_lines`) may start at any byte; slices of other files start between
     units (`unit_bytes`). All methods are thread-safe and return the same result in every process.
@@ -116,10 +116,10 @@ class RecordFormat(Protocol):
         title: name in messages ("Parquet").
         suffixes: file name suffixes in lower case, without compression suffixes. If several formats share a suffix,
             the user must set `input_format`.
-        takes_any_name: whether a file with an unknown suffix in a folder is read if `input_format` is this format.
-        magics: first bytes of files of this format, to detect the format if the suffix is unknown.
-        compresses_inside: whether the format compresses parts of a file; a file compressed as a whole is then an error.
-        begins_at_the_end: whether reading starts at the end of the file; pipes then cannot be read.
+        takes_any_name: whether files of a folder with unknown suffixes are read, too, if `input_format` is this format.
+        magics: byte strings with which files of this format may begin, to detect the format if the suffix is unknown.
+        compresses_inside: whether the format compresses parts of a file; if so, a wholly compressed file is an error.
+        begins_at_the_end: whether reading starts at the end of the file; if so, pipes cannot be read.
         has_lines: whether each record is a line that can be parsed without the lines before it.
     """
 
@@ -137,7 +137,7 @@ class RecordFormat(Protocol):
         return "line" if self.has_lines else "row"
 
     def unit_bytes(self, file: InputFile) -> Sequence[int]:
-        """Returns the decoded size in bytes of each unit of a file; a file may be cut between units.
+        """Returns the decoded size in bytes of each unit of a file; a file may be cut only between its units.
 
         By default, the whole file is one unit.
 
@@ -148,12 +148,12 @@ class RecordFormat(Protocol):
         return [file.num_bytes]
 
     def saved_files(self, folder: str, names: Sequence[str], read: Callable[[str], bytes]) -> Sequence[str] | None:
-        """Returns the input file names that a saved dataset lists, in order; None for any other folder.
+        """Returns the input file names that the dataset saved in `folder` lists, in order; None without such a dataset.
 
         Args:
             folder: path or address of the folder, without a trailing slash.
             names: names of the files directly in the folder.
-            read: returns the bytes of a file at a path.
+            read: `read(path)` returns the content of a file.
 
         Raises:
             ConfigError, InputError: the listed files cannot be read as one dataset.
@@ -177,9 +177,9 @@ class RecordFormat(Protocol):
 def open_slice(
     slice_: InputSlice, *, block_bytes: int, keys: Sequence[str] | None = None, limits: ReadLimits = DEFAULT_LIMITS
 ) -> SliceReader:
-    """Opens a slice for reading; see `ReadOptions`. Raises the errors of `RecordFormat.open`, and:
+    """Opens a slice for reading; see `ReadOptions`. Raises the errors of `RecordFormat.open`.
 
-    `ConfigError` if the format does not support the keys, `InputError` if the file changed after planning.
+    Also raises `ConfigError` if the format does not support the keys, `InputError` if the file changed after planning.
     """
     file = slice_.file
     found = FORMATS[file.format]

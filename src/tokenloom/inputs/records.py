@@ -22,7 +22,7 @@ HEAD_BYTES = 1 << 10
 """Number of bytes to report from the start of a record that is too long."""
 
 SkippedRecords = NDArray[np.int64]
-"""Indices (from 0, ascending) of the records that have no document: int64[num_skipped]."""
+"""int64[num_skipped]: the indices (from 0, ascending) of the records that have no document."""
 
 _UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -82,7 +82,7 @@ class Block(ABC):
 
 
 def documents_between(skipped: SkippedRecords, start: int, stop: int) -> NDArray[np.int64]:
-    """Returns the ranges of [start, stop) between `skipped` records, int64[num_ranges, 2]: (first record, length).
+    """Cuts the records [start, stop) at `skipped` records into ranges, int64[num_ranges, 2]: (first record, length).
 
     Example:
         >>> documents_between(np.array([1, 2, 5]), 0, 8).tolist()
@@ -111,7 +111,7 @@ class Texts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordCounts:
-    """The number of good records in a sequence of records, and lists of its bad and blank records."""
+    """The number of good records in a sequence of records, the bad records, and indices of bad and blank records."""
 
     num_documents: int  # one per good record
     bad_lines: list[BadLine] = field(default_factory=list)
@@ -209,8 +209,8 @@ class BadLine:
         unit: `line`, `row` or `file`.
         line: number of the record, counted from 1 like `Block.first_record`.
         reason: why the record is bad.
-        data: bytes of the record without the newline (of a row: as JSON); only their start if the record is too long.
-        error: exception class to raise if the job accepts no bad records.
+        data: bytes of the record (a line without newline, a row as JSON); only the start if the record is too long.
+        error: exception class to raise if the job accepts no more bad records.
     """
 
     path: str
@@ -245,7 +245,7 @@ class NumberedRecord:
 
 
 def records_of(block: Block) -> Iterator[NumberedRecord]:
-    """Yields the records of a block; a blank record has the `value` None, an unreadable one an `UnusableLineError`."""
+    """Yields the records of a block; `value` is None if the record is blank, an `UnusableLineError` if unreadable."""
     if block.too_long:
         yield NumberedRecord(block.first_record, too_long(block.max_record_bytes), block.data)
     else:
@@ -253,7 +253,7 @@ def records_of(block: Block) -> Iterator[NumberedRecord]:
 
 
 def bad_line(block: Block, record: NumberedRecord, reason: str) -> BadLine:
-    """Returns the `BadLine` of a record; if the record is too long, with only the start of its data."""
+    """Returns the `BadLine` for a bad record; its `data` is only the start of the record if the record is too long."""
     data = data_of(record)
     if len(data) > block.max_record_bytes:
         data = data[:HEAD_BYTES]
@@ -273,7 +273,7 @@ def too_long(max_record_bytes: int) -> UnusableLineError:
 
 
 def checked_text(text: str, where: str) -> str:
-    """Returns `text`; raises `UnusableLineError` if it contains a lone surrogate."""
+    """Returns `text`; raises `UnusableLineError` if `text` contains a lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -288,7 +288,7 @@ def kind_of(value: Any) -> str:
 
 
 def value_at(record: Any, key: str) -> Any:
-    """Returns the value of a key. A dotted key is a path into nested objects, unless the record has the key itself.
+    """Returns the value under `key`. A dotted `key` is a path into nested objects, unless the record has that very key.
 
     Example:
         >>> value_at({"meta": {"text": "a"}}, "meta.text"), value_at({"meta.text": "b", "meta": {}}, "meta.text")

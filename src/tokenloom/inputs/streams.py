@@ -17,12 +17,12 @@ _BUFFER_BYTES = 256 << 10
 
 
 def version_of(version: ObjectVersion) -> tuple[int, str]:
-    """Returns size and etag of an object, as stored in an `InputFile`."""
+    """Returns the size and etag of an object in object storage, in the form that `InputFile` contains."""
     return version.num_bytes, version.etag or ""
 
 
 def object_version(file: InputFile) -> ObjectVersion:
-    """Returns the version that an object had at planning time."""
+    """Returns the version that an object in object storage had at planning time."""
     return ObjectVersion(num_bytes=file.num_bytes, etag=file.version or None)
 
 
@@ -35,7 +35,7 @@ class SliceStream:
     def __init__(self, slice_: InputSlice, *, max_window_bytes: int) -> None:
         file = slice_.file
         by_bytes = file.is_cut_by_bytes
-        self._start = max(0, slice_.start - 1) if by_bytes else 0  # one byte early, to see a newline there
+        self._start = max(0, slice_.start - 1) if by_bytes else 0  # a newline there ends the previous line
         self._file = open_bytes(file, start=self._start, stop=slice_.stop if by_bytes else None)
         self._end: int | None = None
         try:
@@ -50,7 +50,7 @@ class SliceStream:
 
     @property
     def position(self) -> int:
-        """Bytes read from the file so far, before decompression; 0 for a pipe."""
+        """Number of bytes that were read from the file so far, before decompression; 0 for a pipe."""
         if self._end is not None:
             return self._end
         return self._file.tell() - self._start if self._file.seekable() else 0

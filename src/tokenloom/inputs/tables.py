@@ -82,7 +82,7 @@ class TableReader(SliceReader):
 
     @abstractmethod
     def _open(self, slice_: InputSlice, keys: Sequence[str] | None) -> int:
-        """Opens the columns for `keys` (None: all); returns the number of rows of the file before the slice."""
+        """Opens the columns for `keys` (None: all columns); returns how many rows of the file precede the slice."""
 
     @abstractmethod
     def _batches(self) -> Iterator[Any]:
@@ -117,7 +117,7 @@ class TableReader(SliceReader):
             yield self._block(pending)
 
     def _pieces(self, batch: Any) -> Iterator[Any]:
-        """Splits a batch into views of at most one block in size, or of a single row."""
+        """Splits a batch into batches that fit into a block; a row larger than a block is a batch of its own."""
         for first in range(0, len(batch), _PLAIN_ROWS):
             part = batch.slice(first, _PLAIN_ROWS)
             with self._arrow_errors():
@@ -168,15 +168,15 @@ def open_table_source(file: InputFile) -> Any:
 def not_a_table(file: InputFile, error: Exception) -> InputError:
     """Returns the error for a file that cannot be read in its format."""
     message = f"cannot read `{file.path}` as {FORMATS[file.format].title}: {error}"
-    return InputError(message, hint="check its format; the file may be truncated or still being written")
+    return InputError(message, hint="check the file's format; the file may be truncated or still being written")
 
 
 def columns_of(schema: Any, keys: Sequence[str], path: str) -> list[str]:
-    """Returns the distinct keys; raises `InputError` if a key's column is missing or several columns have its name."""
+    """Returns the distinct keys; raises `InputError` if a key has no column, or several columns have the key's name."""
     for key in keys:
         if (places := _places(schema, key)) is None:
             found = ", ".join(repr(name) for name in schema.names[:8]) or "none"
-            raise InputError(f"`{path}`: no column {key!r}; found {found}", hint="set the key to one of the columns")
+            raise InputError(f"`{path}`: no column {key!r}; found {found}", hint="set the key to one of these columns")
         if (count := schema.names.count(places[0])) > 1:
             raise InputError(f"`{path}`: {count} columns are named {places[0]!r}", hint="rename the columns")
     return list(dict.fromkeys(keys))
@@ -198,7 +198,7 @@ def _places(schema: Any, key: str) -> list[str] | None:
 
 
 def _plain(column: Any) -> Any:
-    """Converts text columns that are dictionary-encoded, run-end-encoded or string views to plain strings."""
+    """Converts dictionary-encoded, run-end-encoded or string-view text to plain strings; keeps other columns as is."""
     arrow = require("pyarrow", extra="parquet")
     kind, types = column.type, arrow.types
     is_wrapped = types.is_dictionary(kind) or types.is_run_end_encoded(kind)
@@ -218,7 +218,7 @@ def _halved(rows: Any, most_bytes: int) -> Iterator[Any]:
 
 
 def _texts(batches: Sequence[Any], key: str) -> Texts | None:
-    """Extracts the texts of a key without copying them; returns None if some row may lack valid text."""
+    """Extracts the texts of a key without Python strings; returns None if a row may lack valid text."""
     arrow = require("pyarrow", extra="parquet")
     head, *fields = _places(batches[0].schema, key) or [""]
     if batches[0].schema.names.count(head) != 1:
@@ -249,7 +249,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def _in_place(array: Any) -> Utf8Texts:
-    """Returns the strings of an array that has no nulls: views of the array's bytes, with a copy of the offsets."""
+    """Returns the strings of an array without nulls: a view of the array's bytes, and a copy of the array's offsets."""
     _, offset_bytes, content_bytes = array.buffers()
     if not len(array):  # an empty array may lack offsets
         return Utf8Texts(content=np.empty(0, dtype=np.uint8), offsets=np.zeros(1, dtype=np.int64))

@@ -18,7 +18,7 @@ class Utf8Texts(Sequence[str]):
     Instances compare by identity; to compare contents, convert to lists.
 
     Attributes:
-        content: uint8[num_bytes], all texts concatenated, each valid UTF-8; may be a view.
+        content: uint8[num_bytes], all texts concatenated; each text is valid UTF-8. May be a view.
         offsets: int64[num_texts + 1], ascending from 0; text i is `content[offsets[i] : offsets[i + 1]]`.
 
     Example:
@@ -49,7 +49,7 @@ class Utf8Texts(Sequence[str]):
         return (str(data, "utf-8") for data in self.encoded())
 
     def with_others(self, texts: Sequence[str], num_before: NDArray[np.int64]) -> Utf8Texts:
-        """Returns a copy with `texts` inserted, `texts[k]` before the text with index `num_before[k]` of this sequence.
+        """Returns a copy with `texts` inserted: `texts[k]` precedes the text that has index `num_before[k]` in `self`.
 
         `num_before` is int64[len(texts)], ascending. The texts must not contain lone surrogates.
         """

@@ -1,4 +1,4 @@
-"""The registry of input formats. To add a format, write a module here with a `RecordFormat` and add it to the table."""
+"""The registry of input formats. To add a format, write a module with a `RecordFormat` here and add it to `FORMATS`."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ FORMATS: Registry[RecordFormat] = Registry(
         "tsv": "tokenloom.inputs.formats.delimited:TSV",
     },
 )
-"""Formats by their value of `input_format`: JSON lines, a document per line of text, a document per text file, Parquet,
+"""Formats by the value of `input_format`: JSON lines, a document per line of text, a document per text file, Parquet,
 Arrow (file or stream), CSV and TSV. If the first bytes of a file match several formats, the first one wins."""

@@ -20,7 +20,7 @@ _SPLITS = "dataset_dict.json"
 
 
 class ArrowReader(TableReader):
-    """A reader of an Arrow file or stream. Memory: one record batch, as large as the writer of the file made it."""
+    """A reader of an Arrow file or stream. Memory: one record batch; the writer of the file chose its size."""
 
     def _open(self, slice_: InputSlice, keys: Sequence[str] | None) -> int:
         ipc = require("pyarrow.ipc", extra="parquet")
@@ -81,7 +81,7 @@ class ArrowFormat(RecordFormat):
     compresses_inside = True
 
     def saved_files(self, folder: str, names: Sequence[str], read: Callable[[str], bytes]) -> Sequence[str] | None:
-        """Returns the files of a dataset saved by `datasets`, in the dataset's order; see `RecordFormat`."""
+        """Returns the file names of a dataset saved by `datasets`, in the dataset's order; see `RecordFormat`."""
         if _SPLITS in names:
             splits = _json(f"{folder}/{_SPLITS}", read).get("splits") or []
             hint = "pass the folder of one split: " + ", ".join(f"`{folder}/{each}`" for each in splits)
@@ -93,7 +93,7 @@ class ArrowFormat(RecordFormat):
         if "_data_files" not in state:
             return None  # a file of another program
         if state.get("_indices_data_files"):
-            hint = "save it again: `dataset.flatten_indices().save_to_disk(...)`"
+            hint = "save the dataset again: `dataset.flatten_indices().save_to_disk(...)`"
             raise InputError(f"the saved dataset `{folder}` has an indices mapping, which is not supported", hint=hint)
         files, found = [each["filename"] for each in state["_data_files"]], set(names)
         if missing := [name for name in files if name not in found]:

@@ -1,8 +1,8 @@
 """Reads CSV and TSV with `pyarrow.csv`; the first row names the columns.
 
-A file is never cut, since whether a newline ends a row depends on all quotes before it. All fields are text, including
-empty fields. Empty lines are not rows. Rows with a wrong number of fields are bad records. A quote that is still open
-at the end of the file is an error.
+A file is never cut: a newline within quotes does not end a row, so all text before a newline must be known. All fields
+are text, including empty fields. Empty lines are not rows. Rows with a wrong number of fields are bad records. A quote
+that is still open at the end of the file is an error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tokenloom.optional import require
 
 _HEADER_BYTES = 128 << 10
 _ROWS_PER_MEMORY = 256
-"""Ratio of `memory_bytes` to the maximum size of a row. `pyarrow` may prefetch 33 blocks of this size."""
+"""Ratio of `memory_bytes` to the maximum size of a row. `pyarrow` may prefetch 33 blocks of this maximum size."""
 
 _MOST_MISFITS = 1 << 20
 """Maximum number of consecutive rows with a wrong number of fields."""
@@ -37,7 +37,7 @@ _END = "\0end"
 class DelimitedReader(TableReader):
     """A reader of a whole CSV or TSV file; a row longer than 1/256 of `memory_bytes` is an error.
 
-    Memory: 1/8 of `memory_bytes`, or the size of the file if that is less.
+    Memory: 1/8 of `memory_bytes`, or the size of the file if the file is smaller.
     """
 
     def __init__(self, slice_: InputSlice, options: ReadOptions, delimiter: str) -> None:
@@ -103,7 +103,7 @@ class DelimitedReader(TableReader):
             raise InputError(message, hint="the file is truncated, or an unquoted field contains a quote")
 
     def _misfit(self, row: Any) -> Any:
-        """Adds the invalid `row`, the next record, to the bad rows; returns a batch with an empty row to replace it."""
+        """Adds the invalid `row`, the next record, to the bad rows; returns a batch with one empty row in its place."""
         number = 1 + self._num_read_rows
         reason = f"expected {row.expected_columns} fields, found {row.actual_columns}"
         self._bad_rows[number] = NumberedRecord(number, UnusableLineError(reason), row.text.encode())
@@ -123,7 +123,7 @@ class DelimitedReader(TableReader):
 
 
 class _SentinelText(io.RawIOBase):
-    """The text of a stream, then the row `end`, which `pyarrow` reports as invalid unless a quote is still open."""
+    """The text of a stream, then the row `end`, which `pyarrow` reports as an invalid row if no quote is open."""
 
     def __init__(self, stream: SliceStream) -> None:
         self.end = b""

@@ -21,7 +21,7 @@ from tokenloom.inputs.utf8_texts import Utf8Texts
 from tokenloom.optional import require
 
 _BYTES_PER_UNUSUAL = 512
-"""If a block has more than one unusual line per this many bytes, parsing all of its lines is cheaper."""
+"""If a block has more than one unusual line per this many bytes, parsing the whole block with `orjson` is cheaper."""
 
 
 class JsonLineBlock(LineBlock):
@@ -97,7 +97,7 @@ def _between(column: Utf8Texts, others: Texts, num_before: NDArray[np.int64]) ->
 
 
 def _columns(lines: list[bytes], keys: Sequence[str], loads: Any) -> list[list[Any]]:
-    """Parses lines into one list of values per key; frees each record at once: twice as fast for short texts."""
+    """Parses lines into one list of values per key; frees each record immediately, twice as fast for short texts."""
     if len(keys) == 1 and "." not in keys[0]:
         [key] = keys
         return [[loads(line)[key] for line in lines]]

@@ -25,7 +25,7 @@ class ParquetReader(TableReader):
     """A reader of row groups of a Parquet file.
 
     Memory: some pages of each column plus two blocks, never a whole row group. A single row group with 710 MB of text
-    took 180 MB, including 72 MB for the libraries. The mean row size decides the number of rows in a batch, so a few
+    took 180 MB of memory, 72 MB for the libraries. The mean row size decides the number of rows in a batch, so a few
     very long rows in a row group take more: 420 MB for 200,000 short rows followed by 200 rows of 1 MiB.
     """
 
