@@ -375,7 +375,7 @@ def test_a_panic_of_a_library_is_one_bad_record(tmp_path: Path, processes: int):
         ("overflow", "`numpy` failed: RecursionError"),
         ("want memory", "`numpy` failed: MemoryError"),
         ("#", "the engine returned token id 9999 out of range: the vocabulary has 259 ids"),
-        ("one too many", "the engine returned inconsistent lengths: 2 texts with 12 ids, expected 1 texts"),
+        ("one too many", "the engine returned inconsistent results: 2 lengths and 12 ids for 1 texts"),
     ],
 )
 def test_a_tokenizer_that_fails_on_a_text_is_no_end_of_the_run(tmp_path: Path, text: str, reason: str):

@@ -141,8 +141,8 @@ def test_block_with_a_mismatch_is_an_error():
 @pytest.mark.parametrize(
     ("lengths", "tokens", "text"),
     [
-        ([2], [1, 2], "inconsistent lengths: 1 texts with 2 ids, expected 2 texts"),
-        ([3, -1], [1, 2], "inconsistent lengths: 2 texts with 2 ids, expected 2 texts"),
+        ([2], [1, 2], "inconsistent results: 1 lengths and 2 ids for 2 texts"),
+        ([3, -1], [1, 2], "inconsistent results: 2 lengths and 2 ids for 2 texts"),
         ([1, 1], [1, 9], "token id 9 out of range: the vocabulary has 9 ids"),
         ([1, 1], [1, -4], "token id -4 out of range: the vocabulary has 9 ids"),
     ],

@@ -113,7 +113,7 @@ _HARD_TEXTS = (
 
 _SAMPLE_CHARACTERS = 128 << 10  # `tokenizers` encodes this sample in about 60 ms
 _SAMPLE_TEXT_CHARACTERS = 4 << 10
-_RECHECK_CHARACTERS = 1 << 10  # encoding them again takes less than 2 % of the time of a block
+_RECHECK_CHARACTERS = 1 << 10  # encoding this many characters again takes less than 2 % of the time of a block
 
 
 Engine: TypeAlias = "TextTokenizer | GigatokenEngine"
@@ -122,7 +122,7 @@ Engine: TypeAlias = "TextTokenizer | GigatokenEngine"
 
 @runtime_checkable
 class FastEncodable(Protocol):
-    """The members that a `TextTokenizer` needs in addition, so that `gigatoken` can load it."""
+    """The members, besides those of `TextTokenizer`, with which `gigatoken` can load a tokenizer."""
 
     @property
     def special_tokens(self) -> Mapping[str, int]:
@@ -130,16 +130,16 @@ class FastEncodable(Protocol):
 
     @property
     def cutting_rules(self) -> tuple[str, ...]:
-        """The rules that normalize a text and then split it into words, in order; see `Certificate`."""
+        """The rules, in order, that normalize a text and then split the text into words; see `Certificate`."""
 
     def load_gigatoken(self, module: Any) -> Any:
-        """Loads this tokenizer with the module `gigatoken`, given as `module`; any exception means "not supported"."""
+        """Loads this tokenizer with `module` (`gigatoken`); any exception means that the tokenizer is not supported."""
 
 
 class GigatokenEngine:
     """An engine that encodes with `gigatoken`, or with the tokenizer's own library where the two may differ.
 
-    The own library encodes texts with a code point in `certificate.ranges`; without a certificate, no text.
+    The own library encodes texts with a code point in `certificate.ranges`; without a certificate, it encodes none.
 
     Use one instance per thread: two threads that share an instance are slower than one thread.
     """
@@ -203,16 +203,16 @@ class EngineChoice:
 
     @property
     def block_bytes(self) -> int:
-        """The bytes of text per block with which a thread encodes fastest, according to measurements."""
+        """The size of a block, in bytes of text, for which a thread was fastest in measurements."""
         return _FAST_BLOCK_BYTES if self.name in _FAST else _SLOW_BLOCK_BYTES
 
 
 def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Sequence[str]) -> EngineChoice:
-    """Chooses the engine; compares `gigatoken` with the tokenizer's own library before choosing it.
+    """Chooses the engine; chooses `gigatoken` only after a comparison with the tokenizer's own library.
 
-    For byte-level BPE (of Hugging Face or tiktoken), `auto` chooses `gigatoken` if there is a certificate and both give
-    equal ids for hard strings and for 128 K characters of `sample`; otherwise `auto` logs a warning and chooses the own
-    library. If `gigatoken` itself is requested, a missing certificate or a different id is a `TokenizerError`.
+    For byte-level BPE (of Hugging Face or tiktoken), `auto` chooses `gigatoken` if there is a certificate and the two
+    libraries give equal ids for hard strings and for 128 K characters of `sample`. Otherwise `auto` logs a warning and
+    chooses the own library. If `gigatoken` is requested, a missing certificate or a different id is a `TokenizerError`.
     """
     truth = tokenizer.engine_name
     if requested not in ("auto", FAST_LIBRARY, truth):
@@ -268,7 +268,7 @@ def require_equal(engine: Engine, truth: Engine, texts: Sequence[str]) -> None:
 
 
 def recheck(engine: Engine, truth: Engine, texts: Sequence[str], encoded: Encoded, *, choice: int) -> None:
-    """Encodes one of `texts` with `truth`; raises `TokenizerError` if the ids differ from those of `engine`.
+    """Encodes one of `texts` with `truth`; raises `TokenizerError` if the ids differ from `engine`'s ids in `encoded`.
 
     `choice` (any integer) selects the text; a long text is compared only at its start. If `truth` fails on the text,
     the comparison is skipped with a warning: `choice` must not decide whether a record is bad.
@@ -311,7 +311,7 @@ def hard_texts(tokenizer: TextTokenizer) -> list[str]:
 
 
 def pieces_of(sample: Sequence[str]) -> list[str]:
-    """Returns the starts of texts spread evenly over `sample`: at most `_SAMPLE_CHARACTERS` characters in total."""
+    """Returns the starts of texts that are spread evenly over `sample`, at most `_SAMPLE_CHARACTERS` in total."""
     num_pieces = _SAMPLE_CHARACTERS // _SAMPLE_TEXT_CHARACTERS
     pieces = [text[:_SAMPLE_TEXT_CHARACTERS] for text in [*sample[:: max(1, len(sample) // num_pieces)], *sample]]
     totals = accumulate(map(len, pieces))
@@ -331,7 +331,7 @@ class EnginePool:
         """Encodes texts of `num_bytes` in total; `number` (any integer) selects the text to recheck.
 
         Raises:
-            RefusedTextError: the engine failed on a text, or gave ids out of range. The engine is not used again.
+            RefusedTextError: the engine failed on a text, or gave ids out of range. That engine is not used again.
         """
         try:
             engine, done = self._idle.pop()
@@ -348,7 +348,7 @@ class EnginePool:
         else:
             del engine
             if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
-                trim(0)  # glibc does not return freed memory of threads by itself
+                trim(0)  # glibc does not by itself return memory that threads freed
         return encoded
 
 

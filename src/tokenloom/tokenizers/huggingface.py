@@ -49,7 +49,7 @@ class HuggingFaceTokenizer(TokenRoles):
 
     The roles `eod`, `eos`, `pad`, `bos`, `cls`, `sep` and `mask` come from `tokenizer_config.json`, else from the usual
     spelling of the role ("[CLS]"); reading a missing role raises `MissingTokenError`. Truncation, padding and dropout
-    of the file are disabled; encoding adds no special tokens. A special token that a text spells out becomes its id.
+    are always disabled; encoding adds no special tokens. A special token that a text spells out is encoded as its id.
 
     Args:
         path: path of the `tokenizer.json`, for messages and `unique_identifiers`.
@@ -83,7 +83,7 @@ class HuggingFaceTokenizer(TokenRoles):
         self.knows_its_file: bool = knows_its_file
         self.backend: Any = _parse(path, data)
         self.config: Mapping[str, Any] = _read_config(path) if config is None else config
-        # Ids of the configured special tokens by role (`bos_token`); ids of additional ones, else of T5's sentinels.
+        # Ids of configured special tokens by role (`bos_token`); ids of the additional tokens, else of T5's sentinels.
         names = [f"{role}_token" for role in _ROLES]
         self.special_tokens_dict: dict[str, int] = self._ids_of({name: self.config.get(name) for name in names})
         others = self.config.get("additional_special_tokens") or self.config.get("extra_special_tokens") or []
@@ -122,7 +122,7 @@ class HuggingFaceTokenizer(TokenRoles):
 
     @property
     def inv_vocab(self) -> dict[int, str]:
-        """Spellings by ascending id; built on each access."""
+        """Spellings by id, in ascending order of ids; built on each access."""
         return {number: token for token, number in sorted(self.vocab.items(), key=lambda item: item[1])}
 
     @property
@@ -132,7 +132,7 @@ class HuggingFaceTokenizer(TokenRoles):
         return OrderedDict({**named, "sha256": self.sha256, "eod": self._roles.get("eod")})
 
     def with_whole_offsets(self) -> Any:
-        """Returns a copy of the backend whose offsets of a token include the white space of the token."""
+        """Returns a copy of the backend in which the offsets of a token include the token's white space."""
         backend = _parse(self.path, self.data)
         backend.post_processor = require("tokenizers.processors", extra="preprocess").ByteLevel(trim_offsets=False)
         return backend
@@ -153,7 +153,7 @@ class HuggingFaceTokenizer(TokenRoles):
         return [self.backend.token_to_id(token) for token in tokens]
 
     def template(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Returns the ids of special tokens that the tokenizer's post-processor adds: (before a text, after a text).
+        """Returns the ids that the tokenizer's post-processor adds: (ids before a text, ids after a text).
 
         Raises:
             TokenizerError: the post-processor does not add the same tokens around every text.
@@ -210,7 +210,7 @@ def require_hugging_face(tokenizer: TextTokenizer, *, reason: str) -> HuggingFac
 
 
 def _steps_of(part: Any) -> list[str]:
-    """Returns each step of a normalizer or pre-tokenizer as JSON, without options that never move a cut."""
+    """Returns each step of a normalizer or pre-tokenizer as JSON, only with options that can move a cut."""
     steps, pending = [], [] if part is None else [json.loads(part.__getstate__())]
     while pending:
         step = pending.pop(0)
@@ -255,7 +255,7 @@ def load_gpt2(
 ) -> HuggingFaceTokenizer:
     """Loads the byte-level tokenizer of GPT-2 from `vocab.json` (ids by token) and `merges.txt` (token pairs).
 
-    Tokens of `added` that the vocabulary lacks get the next ids. `roles` may set `eod_token` and `bos_token`.
+    The tokens in `added` that the vocabulary lacks get the next ids. `roles` may set `eod_token` and `bos_token`.
     """
     roles["eod_token"] = roles.get("eod_token") or END_OF_TEXT
     added = (END_OF_TEXT, *added)
@@ -267,8 +267,8 @@ def load_wordpiece(
 ) -> HuggingFaceTokenizer:
     """Loads BERT's word-piece tokenizer from a `vocab.txt`: one piece per line, in the order of ids.
 
-    Its post-processor adds `[CLS]` before and `[SEP]` after a text. The default `eod_token` is `[SEP]`. `lowercase`
-    also removes accents from texts. For `added` and `roles`, see `load_gpt2`.
+    The post-processor adds `[CLS]` before and `[SEP]` after a text. The default `eod_token` is `[SEP]`. `lowercase`
+    converts texts to lower case and removes accents. For `added` and `roles`, see `load_gpt2`.
     """
     roles["eod_token"] = roles.get("eod_token") or "[SEP]"
     return _loaded((path,), "BertWordPieceTokenizer", added=added, roles=roles, lowercase=lowercase)

@@ -43,12 +43,12 @@ class TokenizerKind:
     Attributes:
         called: name in messages ("a SentencePiece `.model`").
         load: `load(path_or_specification, data, options)` returns a tokenizer; raises `TokenizerError` for bad data.
-            Without `takes_pattern`, `options.pattern` and `options.special_tokens` are None.
-        file_name: usual name of the kind's file, by which a folder is searched; empty if the kind has no usual name.
+            If `takes_pattern` is False, `options.pattern` and `options.special_tokens` are None.
+        file_name: usual name of the kind's file, for finding the file in a folder; empty if there is no usual name.
         suffixes: suffixes of the kind's files, such as `.model`.
         takes_pattern: whether the kind supports the options `pattern` and `special_tokens`.
         matches: `matches(content)` returns whether the content of a file is of this kind.
-        specification: for a kind without files, a regular expression for its specifications; else empty.
+        specification: for a kind without files, a regular expression that its specifications match; else empty.
     """
 
     called: str
@@ -61,7 +61,7 @@ class TokenizerKind:
 
     @property
     def needs_file(self) -> bool:
-        """Whether the tokenizer is loaded from a file; otherwise from a specification."""
+        """Whether the tokenizer is loaded from a file, not from a specification."""
         return not self.specification
 
     def takes(self, text: str) -> bool:
@@ -81,7 +81,7 @@ KINDS: Registry[TokenizerKind] = Registry(
         "wordpiece": "tokenloom.tokenizers.huggingface:WORDPIECE",
     },
 )
-"""Kinds by name. If the content or the name of a file matches several kinds, the first one wins."""
+"""Kinds by name. If the content or the name of a file matches several kinds, the first of these kinds wins."""
 
 EngineName = Literal["auto", "gigatoken", "tokenizers", "tiktoken", "sentencepiece", "numpy"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)

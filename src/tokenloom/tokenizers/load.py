@@ -1,4 +1,4 @@
-"""Loads tokenizers of every kind: from a file, a cached name, an object of another library, or a manifest."""
+"""Loads tokenizers of every kind: from a file, a name in a cache, an object of another library, or a manifest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 
 _TOKENIZER_FILE = "tokenizer.json"
-_CACHED_FILES = (_TOKENIZER_FILE, "tokenizer.model", "vocab.json", "vocab.txt")  # of a cached name, best first
+_CACHED_FILES = (_TOKENIZER_FILE, "tokenizer.model", "vocab.json", "vocab.txt")  # cached files of a name, best first
 # `tiktoken` names its cached rank files by the hash of this address (`tiktoken.load.read_file_cached`, 0.14).
 _RANKS = "https://openaipublic.blob.core.windows.net/encodings/{}.tiktoken"
 
@@ -56,16 +56,16 @@ def load_tokenizer(
         path_or_spec: path of a file or folder; `byte` or `null:N`; a name; or an object.
         kind: one of `KINDS`; `auto` detects the kind by the content and name of the file.
         eod_token: token that ends a document; None selects the token that the files specify, else the well-known token
-            if the vocabulary has exactly one.
+            if the vocabulary has exactly one such token.
         bos_token: token that starts a document; None selects a token as for `eod_token`.
         pattern: regular expression with which tiktoken splits texts, or `r50k`, `p50k`, `cl100k` or `o200k`; overrides
             the pattern of the description.
-        special_tokens: ids of tiktoken's special tokens by spelling; they override those of the description.
+        special_tokens: ids of tiktoken's special tokens by spelling; they override the ids in the description.
 
     Raises:
         TokenizerError: the file is missing, unreadable or of another kind, or lacks `eod_token` or `bos_token`.
         ConfigError: an option does not apply to this kind, or the object is not a tokenizer.
-        MissingExtraError: the library is not installed.
+        MissingExtraError: the library of the kind is not installed.
 
     >>> load_tokenizer("null:100").tokenize("5 99")
     [5, 99]
@@ -93,7 +93,7 @@ def load_tokenizer(
 
 
 def as_tokenizer(given: Any) -> Any:
-    """Loads a path or name, or wraps an object of a supported library; rejects built-in types, returns others as is."""
+    """Returns a tokenizer for a path, a name or a library's object; rejects built-in types, returns others as is."""
     if given is None:
         return None
     if isinstance(given, (str, os.PathLike)):
@@ -124,7 +124,7 @@ def _of_object(given: Any, kind: str, options: TokenizerOptions) -> TextTokenize
 
 
 def _file_of(name: str) -> str:
-    """Returns a path: of the tokenizer file in the folder `name`, else of the cached file of this name, else `name`."""
+    """Returns a path: of the tokenizer file in the folder `name`, else `name` itself, or if missing the cached file."""
     if not os.path.isdir(name):
         return name if os.path.exists(name) else local_file(name) or name
     suffixes = {suffix for kind in KINDS.values() for suffix in kind.suffixes}
@@ -206,7 +206,7 @@ def _of_transformers(given: Any, roles: Mapping[str, Any]) -> HuggingFaceTokeniz
 
 
 def _of_backend(backend: Any, name: str, config: Mapping[str, Any], roles: Mapping[str, Any]) -> HuggingFaceTokenizer:
-    """Converts a `tokenizers.Tokenizer`; reads the tokenizer's file instead if a file with equal content is found."""
+    """Converts a `tokenizers.Tokenizer`; loads the tokenizer's file instead if a file of an equal tokenizer exists."""
     from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 
     data = backend.to_str(pretty=True).encode()
@@ -220,10 +220,10 @@ def _of_backend(backend: Any, name: str, config: Mapping[str, Any], roles: Mappi
 
 
 def recorded_tokenizer(made_by: TokenizerIdentity, *, prefix: str) -> TextTokenizer:
-    """Loads the tokenizer that a manifest records, from the first path of `_places` with the recorded fingerprint.
+    """Loads the tokenizer that a manifest records, from the first path in `_places` with the recorded fingerprint.
 
     Raises:
-        TokenizerError: the manifest has no path, or each file is missing or has another fingerprint.
+        TokenizerError: the manifest has no path, or no file at these paths has the recorded fingerprint.
     """
     if made_by.path is None:
         raise TokenizerError(f"the manifest of `{prefix}` does not record the path of the tokenizer")
@@ -241,7 +241,7 @@ def recorded_tokenizer(made_by: TokenizerIdentity, *, prefix: str) -> TextTokeni
 
 
 def _places(path: str, prefix: str) -> list[str]:
-    """Returns paths to try: `path`, then each existing path that joins a folder above `prefix` and an end of `path`."""
+    """Returns paths to try: `path`, then each existing path of a folder above `prefix` and an end of `path`."""
     if is_remote(prefix) or is_remote(path):
         return [path]
     parts = Path(path).parts

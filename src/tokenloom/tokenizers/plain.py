@@ -59,7 +59,7 @@ class ByteTokenizer(TokenRoles):
         return [self._IDS.get(token, ord(token) if len(token) == 1 and token.isascii() else None) for token in tokens]
 
     def encode_texts(self, texts: Sequence[str]) -> Encoded:
-        """Returns the ids of each text, uint8."""
+        """Returns the ids of each text as uint8."""
         rows = [text.encode() for text in texts]
         return Encoded(np.frombuffer(b"".join(rows), dtype=np.uint8), np.array(list(map(len, rows)), dtype=np.int64))
 
@@ -96,7 +96,7 @@ class NullTokenizer(TokenRoles):
         return [number if number < self.vocab_size else None for number in numbers]
 
     def encode_texts(self, texts: Sequence[str]) -> Encoded:
-        """Returns the ids of each text, int64."""
+        """Returns the ids of each text as int64."""
         return joined(list(map(self._ids, texts)), np.int64)
 
     def _ids(self, text: str) -> NDArray[np.int64]:
@@ -114,7 +114,7 @@ def _load_null(path: str, _data: bytes, options: TokenizerOptions) -> NullTokeni
     num_ids = int(path.partition(":")[2])
     if options.eod_token is not None or options.bos_token is not None:
         message = f"`eod_token` and `bos_token`: not supported by {path!r}, whose tokens have no spelling"
-        raise ConfigError(message, hint=f"omit them: the eod of {path!r} is {num_ids}, and there is no bos")
+        raise ConfigError(message, hint=f"omit both: the eod of {path!r} is {num_ids}, and there is no bos")
     return NullTokenizer(num_ids)
 
 

@@ -50,7 +50,7 @@ class ReferenceTokenizerOptions:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> ReferenceTokenizerOptions:
-        """Selects the tokenizer options from the arguments, {name: value}, of any program of any reference version."""
+        """Selects the tokenizer options from `values`, the arguments of a program of the reference: {name: value}."""
         names = {each.name for each in fields(cls)}
         found = {name: value for name, value in values.items() if name in names and value is not None}
         special = found.get("special_tokens") or values.get("tokenizer_special_tokens")
@@ -64,8 +64,8 @@ def load_reference_tokenizer(
 ) -> TextTokenizer:
     """Loads the tokenizer that the reference's options describe. Never downloads.
 
-    The end-of-document id of `NullTokenizer` is `vocab_size` if `null_has_own_eod` (up to version 0.16.1 of the
-    reference), else `vocab_size - 1`. `eod_token` overrides the end-of-document token of other types.
+    The end-of-document id of `NullTokenizer` is `vocab_size` if `null_has_own_eod` (as in the reference up to 0.16.1),
+    else `vocab_size - 1`. `eod_token` overrides the end-of-document token of all other types.
     """
     name, added = options.tokenizer_type, options.special_tokens or ()
     if name in _NOT_FOR_TEXT:
@@ -126,7 +126,7 @@ def _tiktoken(options: ReferenceTokenizerOptions, path: str, eod_token: str | No
         raise ConfigError(f"special tokens: must include {', '.join(_TIKTOKEN_ROLES)}; missing: {', '.join(missing)}")
     if len(set(special)) < len(special) or not len(special) <= num_special < size:
         limits = f"at most --tiktoken-num-special-tokens={num_special}, which must be below --vocab-size={size}"
-        raise ConfigError(f"special tokens: must be distinct, their number {limits}, got {len(special)} tokens")
+        raise ConfigError(f"special tokens: must be distinct; their number must be {limits}, got {len(special)} tokens")
     ids = {token: number for number, token in enumerate(special)}
     ids |= {f"<SPECIAL_{number}>": number for number in range(len(special), num_special)}
     roles = {"eod_token": eod_token or "</s>", "bos_token": "<s>", "pad_token": "<pad>"}

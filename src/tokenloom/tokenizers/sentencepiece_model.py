@@ -37,8 +37,8 @@ class SentencePieceTokenizer(TokenRoles):
 
     def __init__(self, path: str, data: bytes, *, eod_token: str | None = None, bos_token: str | None = None) -> None:
         library, message = require("sentencepiece", extra="tokenizers"), f"`{path}` is not a SentencePiece model"
-        if not data:  # the library accepts empty data: it makes a processor without a model
-            raise TokenizerError(f"{message}: it is empty")
+        if not data:  # the library would create a processor without a model
+            raise TokenizerError(f"{message}: the file is empty")
         with failures(message, hint="give a `.model` file written by the SentencePiece trainer"):
             self.backend: Any = library.SentencePieceProcessor(model_proto=data)
         self.vocab_size: int = self.backend.get_piece_size()
@@ -52,7 +52,7 @@ class SentencePieceTokenizer(TokenRoles):
         return {piece: number for number, piece in self.inv_vocab.items()}
 
     def detokenize(self, ids: Sequence[int]) -> str:
-        """Returns the text of ids, with spelled-out control symbols; decodes each run of other ids separately."""
+        """Returns the text of ids, with spelled-out control symbols; decodes the ids between them separately."""
         runs = groupby(require_known_ids(self.path, ids, self.vocab_size), key=self._control_ids.__contains__)
         parts = (map(self.inv_vocab.__getitem__, run) if has else [self.backend.decode(list(run))] for has, run in runs)
         return "".join(chain.from_iterable(parts))

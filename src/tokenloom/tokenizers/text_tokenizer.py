@@ -31,7 +31,7 @@ def shortened(text: str, most: int = 500) -> str:
 
 @contextmanager
 def failures(message: str, kind: type[TokenloomError] = TokenizerError, *, hint: str | None = None) -> Iterator[None]:
-    """Converts foreign exceptions to `kind`; `OSError` and `ImportError`, however, to `TokenizerError`."""
+    """Converts exceptions of other libraries to `kind`, but `OSError` and `ImportError` to `TokenizerError`."""
     try:
         yield
     except TokenloomError:
@@ -52,7 +52,7 @@ def require_sound(encoded: Encoded, *, num_texts: int, vocab_size: int, hint: st
     """Raises `RefusedTextError` if the ids or lengths that an engine returned for `num_texts` texts are invalid."""
     lengths, tokens = encoded.lengths, encoded.tokens
     if len(lengths) != num_texts or int(lengths.sum()) != len(tokens) or (num_texts and int(lengths.min()) < 0):
-        message = f"the engine returned inconsistent lengths: {len(lengths)} texts with {len(tokens)} ids, expected "
+        message = f"the engine returned inconsistent results: {len(lengths)} lengths and {len(tokens)} ids for "
         raise RefusedTextError(f"{message}{num_texts} texts", hint=hint)
     extremes = (np.max,) if tokens.dtype.kind == "u" else (np.max, np.min)
     for number in [int(extreme(tokens)) for extreme in extremes] if len(tokens) else []:
@@ -98,7 +98,7 @@ class TextTokenizer(Protocol):
 
     @property
     def sha256(self) -> str:
-        """The fingerprint in hexadecimal; it changes whenever the ids of any text change."""
+        """The fingerprint in hexadecimal; a tokenizer that gives other ids for any text has another fingerprint."""
 
     @property
     def engine_name(self) -> str:
@@ -122,7 +122,7 @@ class TextTokenizer(Protocol):
 
     @property
     def unique_identifiers(self) -> Mapping[str, Any]:
-        """Values that identify the tokenizer in index caches, as JSON values."""
+        """JSON values that identify the tokenizer in index caches, by name."""
 
     def tokenize(self, text: str) -> list[int]:
         """Returns the ids of a text; lone surrogates are encoded as `?`."""
@@ -134,7 +134,7 @@ class TextTokenizer(Protocol):
         """Returns the id of each token; None for a token that the vocabulary lacks."""
 
     def encode_texts(self, texts: Sequence[str]) -> Encoded:
-        """Returns the ids of each text; the texts have no lone surrogates. Releases the GIL."""
+        """Returns the ids of each text; the texts must not contain lone surrogates. Releases the GIL."""
 
 
 def _role(name: str) -> Any:
@@ -145,7 +145,7 @@ def _role(name: str) -> Any:
 class TokenRoles:
     """A base class for tokenizers, with a path, a fingerprint and roles.
 
-    `roles` maps the use of a token to its id: `eod` ends a document, `bos` starts a document, `eos` (`eod` by default)
+    `roles` maps a role to the id of its token: `eod` ends a document, `bos` starts a document, `eos` (`eod` by default)
     ends a sequence, `pad` pads, `mask` masks, `cls` starts a text for classification, `sep` ends a part of a text.
     """
 
@@ -167,7 +167,7 @@ class TokenRoles:
 
     @property
     def unique_identifiers(self) -> OrderedDict[str, Any]:
-        # No path: byte-level and null tokenizers have none, and the fingerprint is more exact.
+        # Omits the path: byte-level and null tokenizers have no path, and the fingerprint is more exact.
         return OrderedDict({"class": type(self).__name__, "sha256": self.sha256, "eod": self._roles.get("eod")})
 
     def tokenize(self, text: str) -> list[int]:
@@ -190,9 +190,9 @@ class TokenRoles:
 def well_known_roles(
     path: str, ids: Mapping[str, int], *, eod: str | None = None, bos: str | None = None, pad: str | None = None
 ) -> dict[str, int]:
-    """Returns the ids for `eod`, `bos` and `pad`: the id of the given token, else of a spelling in `WELL_KNOWN`.
+    """Returns the ids for `eod`, `bos` and `pad`: of the given token, else of the only well-known spelling in `ids`.
 
-    Omits a role without a given token if `ids` has none, or more than one, of the role's well-known spellings.
+    Omits a role if no token is given for the role and `ids` has none or several of its spellings in `WELL_KNOWN`.
 
     Raises:
         TokenizerError: `ids` lacks one of the given tokens.

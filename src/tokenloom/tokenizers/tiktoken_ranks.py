@@ -1,4 +1,4 @@
-"""Loads tiktoken rank files (a line is a token in base64 and its rank), and JSON files that describe the rest.
+"""Loads tiktoken rank files (each line is a token in base64 and its rank) and their `TiktokenDescription`s.
 
 Published rank files are recognized by their hash. Their regular expressions, special tokens and hashes are copied from
 `tiktoken_ext/openai_public.py` of the package `tiktoken` (0.14).
@@ -51,7 +51,7 @@ REFERENCE_PATTERNS: Mapping[str, str] = {
 """Regular expressions by value of the reference's `--tiktoken-pattern`."""
 
 PATTERNS: Mapping[str, str] = {"r50k": _R50K, "p50k": _R50K, "cl100k": _CL100K, "o200k": _O200K}
-"""Regular expressions by name; names may also end with `_base`."""
+"""Regular expressions by name; `_base` may be appended to each name."""
 
 GIGATOKEN_SCHEMES: Mapping[str, str] = {_R50K: "gpt2", _CL100K: "gpt4", _O200K: "o200k"}
 """The regular expressions that `gigatoken` supports, each with the name that `gigatoken` uses for it."""
@@ -87,7 +87,7 @@ PUBLISHED: Mapping[str, tuple[str, TiktokenDescription]] = {
         ("446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d", "o200k", _O200K_SPECIALS),
     )
 }
-"""Name and description of published encodings, by SHA-256 of the rank file."""
+"""Name and description of each published encoding, by the SHA-256 of its rank file."""
 
 _RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} [0-9]+\r?\n")
 
@@ -112,7 +112,7 @@ class TiktokenTokenizer(TokenRoles):
         self.vocab_size: int = max([*self._ranks.values(), *self.special_tokens.values()]) + 1
         self._allowed = frozenset(self.special_tokens)
         named = {"eod": description.eod_token, "bos": description.bos_token, "pad": description.pad_token}
-        # Hash of pattern, special tokens and ranks, independent of their order in the files.
+        # Hash of pattern, special tokens and ranks, independent of the order of tokens in the files.
         fingerprint = hashlib.sha256(json.dumps([self.pattern, dict(self.special_tokens)]).encode())
         for token, rank in sorted(self._ranks.items(), key=lambda row: row[1]):
             fingerprint.update(b"%d %d " % (rank, len(token)) + token)
@@ -145,7 +145,7 @@ class TiktokenTokenizer(TokenRoles):
         scheme = GIGATOKEN_SCHEMES.get(self.pattern)
         if scheme is None:
             raise ValueError(f"unsupported pattern {self.pattern!r}")
-        with tempfile.NamedTemporaryFile(suffix=".tiktoken") as file:  # a path is needed, but `self.path` may be stale
+        with tempfile.NamedTemporaryFile(suffix=".tiktoken") as file:  # the file at `self.path` may have changed
             file.write(self.data)
             file.flush()
             return module.Tokenizer.from_tiktoken(file.name, scheme, dict(self.special_tokens))
@@ -199,7 +199,7 @@ def _parse_ranks(path: str, data: bytes) -> dict[bytes, int]:
         message = f"`{path}` is not a tiktoken rank file: {error}"
         raise TokenizerError(message, hint="each line must have a token in base64 and its rank") from error
     if len(ranks) < len(rows) or len(set(ranks.values())) < len(rows):
-        raise TokenizerError(f"`{path}`: the same token or rank is in more than one of {len(rows)} lines")
+        raise TokenizerError(f"`{path}`: the same token or rank is in more than one of its {len(rows)} lines")
     if missing := [byte for byte in range(256) if bytes([byte]) not in ranks]:
         message = f"`{path}` has no rank for {len(missing)} of the 256 bytes, such as 0x{missing[0]:02x}"
         raise TokenizerError(message, hint="the file may be truncated")
