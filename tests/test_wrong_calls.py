@@ -104,7 +104,7 @@ ConfigError: `inputs`: must be a list of paths, got 5
 hint: such as "corpus.jsonl" or ["crawl/", "books.jsonl"]
 >>> preprocess_corpus("lines.jsonl", "out", "byte", {"append_eod": True})
 ConfigError: `settings`: must be `CorpusSettings`, got {'append_eod': True}
-hint: such as `CorpusSettings(append_eod=True)`
+hint: pass an object such as `CorpusSettings(append_eod=True)`
 >>> preprocess_chat("lines.jsonl", "out", "byte")
 TokenizerError: `byte` must be a Hugging Face tokenizer, got kind 'byte'
 hint: only `tokenizers` returns token offsets, which locate the answers

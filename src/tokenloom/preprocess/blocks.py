@@ -176,8 +176,8 @@ class TemplateTokens:
         return replace(encoded, tokens=tokens, lengths=encoded.lengths + len(added))
 
 
-# A longer word is not prose. `nupunkt` scans from each full stop in a word to the end of the word, in quadratic time:
-# half a second for 30 kB of "x.)", two seconds for 60 kB. So `nupunkt` receives only the start and end of such a word.
+# A word with more characters is not prose. `nupunkt` scans from each full stop in a word to the end of the word, in
+# quadratic time: half a second for 30 kB of "x.)", two seconds for 60 kB. So it gets only start and end of such a word.
 _LONGEST_WORD = 1000
 _LONG_WORD = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
 
@@ -201,7 +201,7 @@ class SentenceSplitter:
 
     def __init__(self, *, keep_newlines: bool = False) -> None:
         self.keep_newlines = keep_newlines
-        # All instances share the model. `sentence_spans` would take three times as long and also ends sentences at
+        # All instances share the model. `sentence_spans` would take three times as long, and would end sentences at
         # blank lines, unlike the reference's splitter.
         self._model: Any = require("nupunkt", extra="sentences").load("default")
 
@@ -209,7 +209,7 @@ class SentenceSplitter:
         return partial(SentenceSplitter, keep_newlines=self.keep_newlines), ()
 
     def split(self, text: str) -> list[str]:
-        """Returns the sentences of a text; a text of white space is one sentence with `keep_newlines`, else none."""
+        """Returns the sentences of a text; white space alone is one sentence with `keep_newlines`, else no sentence."""
         spans = list(self._model.span_tokenize(_without_long_words(text)))
         if not self.keep_newlines:
             return [sentence for start, stop in spans if (sentence := text[start:stop].strip())]
@@ -244,7 +244,7 @@ class Column:
         document_ends: int64[num_documents], the index of the first sequence after each document.
         roles: uint8[num_tokens], from `role_bytes`; None if the recipe has no roles.
         modes: int8[num_sequences], the mode of each sequence of multimodal data; None for other data.
-        hashes: uint64[num_documents, 2], hashes of the input texts of this key; None if not requested.
+        hashes: uint64[num_documents, 2], a hash of each document's input text for this key; None if not requested.
     """
 
     tokens: NDArray[Any]
@@ -261,7 +261,7 @@ class TokenizedBlock(RecordCounts):
 
     Attributes:
         columns: one column per key, in the order of the keys, all with the same number of documents.
-        hashes: uint64[num_documents, 2], hashes of the input texts of all keys together; None if not requested.
+        hashes: uint64[num_documents, 2], a hash of each document's input texts for all keys; None if not requested.
         numbers: counts that are specific to the recipe, by name; see `CorpusSummary.numbers`.
         largest_token: largest token id in texts of multimodal data; None for other data or without text tokens.
     """

@@ -1,4 +1,4 @@
-"""Tokenizes conversations into a pair with a roles column; datasets pack them into samples of any length."""
+"""Tokenizes conversations into a pair with a roles column; datasets pack these conversations into samples."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _REASON = "only `tokenizers` returns token offsets, which locate the answers"
 class EncodedParts(Encoded):
     """The token ids of texts that consist of parts.
 
-    `part_stops`, int64[num_parts], has the end of each part, as a number of tokens from the start of its text.
+    `part_stops`, int64[num_parts], has the end of each part, as a number of tokens from the start of the text.
     """
 
     part_stops: NDArray[np.int64]
@@ -105,7 +105,7 @@ class SpanEncoder:
 
 
 def token_bytes(tokenizer: HuggingFaceTokenizer) -> NDArray[np.int64] | None:
-    """Returns the length of each token in bytes, int64[vocab_size]; None if the tokenizer is not byte-level."""
+    """Returns the length in bytes, int64[vocab_size], of each token; None if the tokenizer is not byte-level."""
     if (parse_json(tokenizer.data, most_bytes=len(tokenizer.data)).get("decoder") or {}).get("type") != "ByteLevel":
         return None
     lengths = np.zeros(tokenizer.vocab_size, dtype=np.int64)
@@ -169,7 +169,7 @@ class ConversationTokenizer:
         sequences = [[part.text for part in parts] for document in documents for parts in document]
         encoded = self._encoder.encode(sequences, number=number)
         tokens, lengths, part_stops = encoded.tokens, encoded.lengths, encoded.part_stops
-        if not lengths.all():  # a lone `eod` would be trained on as an answer
+        if not lengths.all():  # otherwise, a lone `eod` would be trained as an answer
             raise RefusedTextError("the conversation or text has no tokens")
         part_counts = np.array([len(parts) for parts in sequences], dtype=np.int64)
         are_answers = [part.is_answer for document in documents for parts in document for part in parts]
@@ -266,7 +266,7 @@ def preprocess_chat(
     Args:
         input_path: JSON lines (optionally compressed: `.gz`, `.zst`, `.bz2`, `.xz`), Parquet or Arrow.
         output_prefix: prefix of the outputs.
-        tokenizer: Hugging Face tokenizer, or an argument of `load_tokenizer` that loads one.
+        tokenizer: Hugging Face tokenizer, or its path, name or object as for `load_tokenizer`.
         settings: see `ChatSettings`.
         how: see `preprocess_corpus`; by default, there is one process per four processors.
 
@@ -306,7 +306,7 @@ def _inspect_first_block(
     """Returns the schema, the template, and the texts rendered from the first block within the time limit."""
     texts: list[str] = []
     seconds = settings.record_timeout_seconds
-    with WorkerThreads(1) as threads:  # if `orjson` is interrupted while it starts, it crashes
+    with WorkerThreads(1) as threads:  # `orjson` crashes if an interrupt arrives while it starts
         schema = settings.schema or threads.submit(partial(_schema_of, first)).result()
         template = None if schema == "text" else find_chat_template(tokenizer, settings.chat_template)
 

@@ -1,6 +1,6 @@
-"""Renders conversations as texts, cut at the start and the end of each answer.
+"""Renders conversations as texts, and cuts each text at the start and the end of each answer.
 
-A template is the tokenizer's own Jinja template, a file, or the built-in `chatml`. Answers are located by the
+A template is the tokenizer's own Jinja template, a Jinja file, or the built-in `chatml`. Answers are located by the
 `{% generation %}` markers of the template, or by rendering turn by turn: the turns before an assistant turn (with the
 generation prompt) and the turns up to and including that turn must both render as prefixes of the whole text. A
 template that breaks this rule, for example by dropping reasoning from earlier turns, is an error.
@@ -31,7 +31,7 @@ _BEGIN, _END = "\ufdd0", "\ufdd1"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a rendered conversation; `is_answer` is True in assistant turns."""
+    """A part of a rendered conversation; `is_answer` is True for a part of an assistant turn."""
 
     text: str
     is_answer: bool
@@ -50,7 +50,7 @@ class TemplateSource:
 
 
 def find_chat_template(tokenizer: HuggingFaceTokenizer, template: str | None = None) -> TemplateSource:
-    """Returns the source of a chat template: the built-in `chatml`, a Jinja file at a path, or the tokenizer's own.
+    """Returns a chat template: the built-in `chatml`, the Jinja file at the path `template`, or the tokenizer's own.
 
     The tokenizer's own template is `chat_template.jinja` in its folder, or `chat_template` in `tokenizer_config.json`.
     """
@@ -112,8 +112,8 @@ class ChatML:
 class JinjaTemplate:
     """A Jinja chat template in the style of Hugging Face, rendered in Jinja's immutable sandbox without a time limit.
 
-    Templates may use `messages`, `add_generation_prompt`, `tools` and `documents` (both None), the special tokens and
-    `raise_exception`. `strftime_now` does not exist: the text depends on the conversation alone.
+    Templates may use `messages`, `add_generation_prompt`, the special tokens, `raise_exception` and (always None)
+    `tools` and `documents`. `strftime_now` does not exist, so that the text depends on the conversation alone.
     """
 
     def __init__(self, template: TemplateSource) -> None:

@@ -34,7 +34,7 @@ _PREVIEW_BLOCK_BYTES = 64 << 10
 _SHOWN_IDS = 8
 
 _MOST_THREADS = 8
-"""Maximum number of threads per process: the one thread that reads and writes needs a sixth of a worker's time."""
+"""Maximum number of threads per process: the thread that reads and writes needs a sixth of the time of each worker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +190,7 @@ def preprocess_corpus(
     names = [inputs] if isinstance(inputs, (str, os.PathLike)) else inputs
     names = checked_paths("inputs", names, example='such as "corpus.jsonl" or ["crawl/", "books.jsonl"]')
     if settings is not None and not isinstance(settings, CorpusSettings):
-        hint = "such as `CorpusSettings(append_eod=True)`"
+        hint = "pass an object such as `CorpusSettings(append_eod=True)`"
         raise ConfigError(f"`settings`: must be `CorpusSettings`, got {settings!r}", hint=hint)
     plan = plan_corpus(names, output_prefix, load_tokenizer(tokenizer), settings or CorpusSettings())
     return run_job(plan, **how)
@@ -233,7 +233,7 @@ class CorpusPreview:
 
     Attributes:
         documents: the first documents for each key, in order.
-        bad_lines: the bad records before the last of these documents.
+        bad_lines: bad records that precede the last of these documents.
         num_files, num_ignored: number of input files, and number of other files in the input folders.
         num_bytes: size of the input files in bytes, before decompression.
         num_shards: number of shards.

@@ -68,7 +68,7 @@ class FolderGoneError(Exception):
 class Silence:
     """A timer that measures for how long the value of a heartbeat has not changed.
 
-    Each call of `seconds` adds at most `most_seconds`: if this process itself was stopped, that time does not count.
+    Each call of `seconds` adds at most `most_seconds`: a longer stop of this process does not count.
     """
 
     def __init__(self, most_seconds: float) -> None:
@@ -101,7 +101,7 @@ class JobFolder:
         """Makes this process a member of the job during the `with` block.
 
         At the end removes the folder if no other process is a member and no shard has a report or a journal. If the
-        folder is missing, creates it (with `makes`) or raises `FolderGoneError`. Raises `ConfigError` if the folder
+        folder is missing, creates it if `makes`, else raises `FolderGoneError`. Raises `ConfigError` if the folder
         belongs to an unfinished job with other settings or inputs.
         """
         try:
@@ -236,7 +236,7 @@ class JobFolder:
 
     @contextmanager
     def claimed(self, shard: Any, *, wait: bool) -> Iterator[bool]:
-        """Locks a shard during the `with` block; yields False if the shard is done or locked by another process.
+        """Locks a shard during the `with` block; yields False if the shard is done or another process has the lock.
 
         With `wait`, waits until the owner of the lock is done, dead, or silent for `worker_timeout_seconds`: an owner
         touches its lock file regularly. A silent (frozen) owner may wake up and do the shard a second time: both
@@ -268,7 +268,7 @@ class JobFolder:
 
     @contextmanager
     def lock(self, name: str, *, wait: bool = True, pending: Sequence[str] = ()) -> Iterator[int | None]:
-        """Acquires a lock during the `with` block; yields the file descriptor, None if another process has the lock.
+        """Acquires a lock during the `with` block; yields the file descriptor, or None if another process has it.
 
         `pending` are path prefixes of the files that owners of this lock write: the temporary files of a previous
         owner on this machine are removed. Raises `FolderGoneError` if another process finished the job.

@@ -1,7 +1,7 @@
 """Runs a preprocessing job: tokenizes missing shards, assembles all parts into datasets, returns a summary.
 
 A dataset consists of whole parts, or of selected documents of the parts. A job is finished if all its datasets exist
-and their manifests record its inputs and settings.
+and their manifests record the job's inputs and settings.
 """
 
 from __future__ import annotations
@@ -282,7 +282,7 @@ def _finished_manifest(plan: JobPlan, output: PlannedOutput, planned: PlannedDat
     if manifest is None or not all(exists(column_path(planned.prefix, name)) for name in columns):
         return None
     if plan.settings.origins and NAME not in columns:
-        hint = "to write them, use `overwrite=True` with `restart=True`"
+        hint = "to write origins, use `overwrite=True` with `restart=True`"
         _LOGGER.warning("`%s` exists without origins and is not rewritten: %s", planned.prefix, hint)
     return manifest
 
@@ -328,7 +328,7 @@ class _Part:
     shard: PlannedShard
     report: ShardReport
     prefix: str
-    num_before: tuple[int, ...]  # for each slice, the number of records of its file in earlier slices
+    num_before: tuple[int, ...]  # per slice, the number of records in earlier slices of the same file
     kept: Mask | None  # bool[num_documents], False for duplicates; None keeps all documents
     splits: NDArray[np.int8] | None  # int8[num_documents], split indices; None without splits
 
@@ -352,7 +352,7 @@ def _assemble(
     _require_documents(plan, folder, parts)
     planned = [dataset for output in plan.outputs for dataset in output.datasets]
     with ExitStack() as stack:
-        # The locks prevent that another job publishes a dataset between the check below and our publication.
+        # The locks keep other jobs from publishing a dataset between the check below and our publication.
         locks = [stack.enter_context(OutputLock(idx_path(each.prefix))) for each in planned[:MOST_LOCKED]]
         may_replace = _require_own_outputs(plan, overwrite=overwrite)
         new: list[PendingDataset] = []
@@ -374,7 +374,7 @@ def _parts(plan: JobPlan, folder: JobFolder, reports: Sequence[ShardReport]) -> 
     prefixes = [folder.part_prefix(shard) for shard in plan.shards]
     kept: Sequence[Mask | None] = [None] * len(prefixes)
     splits: Sequence[NDArray[np.int8] | None] = [None] * len(prefixes)
-    if plan.recipe.hashes_documents:  # the maps need no file descriptors, which are limited
+    if plan.recipe.hashes_documents:  # memory maps need no file descriptors, which are limited
         kept, splits = plan.recipe.select([part_array(prefix, HASHES, np.uint64) for prefix in prefixes])
     num_records = Counter[str]()
     parts: list[_Part] = []

@@ -56,13 +56,13 @@ class PlannedShard:
 
     number: int
     slices: tuple[InputSlice, ...]
-    num_bytes: int  # of the slices in the input files
+    num_bytes: int  # size of the slices in the input files
     key: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedOutput:
-    """The datasets that are made from the same shards: one dataset per key and split, and one file of bad records."""
+    """The datasets, one per key and split, that are made from the same shards, and one file of bad records."""
 
     prefix: str
     datasets: tuple[PlannedDataset, ...]  # ordered by split, then by key
@@ -80,7 +80,7 @@ class BlockPipeline:
 
     Attributes:
         open: returns the reader of a slice.
-        bundles: regroups blocks into bundles; a thread tokenizes one bundle at a time.
+        bundles: groups blocks into bundles; a thread tokenizes one bundle at a time.
         work: tokenizes a bundle.
         engine, engine_reason: name of the tokenization engine, and the reason for the choice; empty if none was chosen.
     """
@@ -108,7 +108,7 @@ class Recipe(ABC):
         hashes_documents: whether to hash the documents for `select`.
         threads_per_process: number of processors per process, unless the user chooses the number of processes.
         unit: noun for a record ("pair"); None for the noun of the input format.
-        keys: keys of the texts in a record; only these columns are read. None for all columns.
+        keys: keys of the texts in a record; of a table, only these columns are read. None for all.
         documents, expected: plural name of the documents, and a description of valid input, for messages.
     """
 
@@ -158,9 +158,9 @@ class Recipe(ABC):
     def select(
         self, hashes: Sequence[DocumentHashes]
     ) -> tuple[Sequence[Mask | None], Sequence[NDArray[np.int8] | None]]:
-        """Selects documents by `hashes`, one array per part; returns (masks, split indices), one element each per part.
+        """Selects documents by `hashes`, one array per part; returns (masks, split indices), one array per part each.
 
-        A mask is True for documents to keep, None to keep all. Split indices are None if the job has no splits.
+        A mask is True for each document to keep; None keeps all documents. Split indices are None without splits.
         """
         raise NotImplementedError
 

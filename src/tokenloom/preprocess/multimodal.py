@@ -50,7 +50,7 @@ from tokenloom.tokenizers.text_tokenizer import TextTokenizer, in_words, refusal
 _TEXT_SUFFIX = ".txt"
 _BLOCK_BYTES = 1 << 18
 _FOLDER_SHARE = 256
-"""Factor on `shard_bytes` for a folder: shards of a folder count texts and images, shards of a file only records."""
+"""Factor on `shard_bytes` for a folder, whose shards count texts and images; shards of a file count only records."""
 
 _PAIRS_AT_ONCE = 8
 """Number of pairs in a bundle."""
@@ -78,7 +78,7 @@ class PairBlock(Block):
 
 
 def _read(path: str, what: str, check_size: Callable[[int], None]) -> bytes:
-    """Returns the content of a regular file, after `check_size(num_bytes)`; error messages call the file `what`."""
+    """Calls `check_size(num_bytes)`, then returns the content of a regular file; errors call the file `what`."""
     try:
         with open(path, "rb", opener=lambda name, _flags: open_regular(name)) as stream:
             num_bytes = os.fstat(stream.fileno()).st_size
@@ -240,7 +240,7 @@ class ImageRecipe(Recipe):
         return checked_text(text, repr(keys[0])), os.path.join(os.path.dirname(self.file.path), path)
 
     def _pair(self, value: Any, numbers: Counter[str]) -> tuple[str, NDArray[np.int32], NDArray[np.int32]]:
-        """Returns text, tokens of the text, and image bytes of a record; adds the record to the counts `numbers`."""
+        """Returns text, tokens of the text, and image bytes of a record; adds counts of the record to `numbers`."""
         text, image_path = self._text_and_path(value)
         pad_length = self.settings.pad_length
         item = image_to_item(image := _read(image_path, "image", check_image_size))
@@ -309,10 +309,10 @@ def preprocess_multimodal(
 def write_image_records(
     texts_path: str, images_folder: str, output_path: str, *, image_key: str = "image", overwrite: bool = False
 ) -> int:
-    """Writes a copy of JSON lines with an image path under `image_key` in each record; returns the number of records.
+    """Copies JSON lines and adds an image path under `image_key` to each record; returns the number of records.
 
-    Record n gets the nth image, in the order of names. Blank lines and hidden files are skipped. (The reference's tool
-    takes images in the order in which the filesystem lists them; this order may differ between machines.)
+    Images are sorted by name; record n gets the nth image. Blank lines and hidden files are skipped. (The tool of
+    the reference takes images in the order in which the filesystem lists them, which may differ between machines.)
     """
     folder = os.path.abspath(images_folder)
     with storage_errors("open", images_folder):

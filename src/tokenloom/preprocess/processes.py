@@ -218,8 +218,8 @@ def local_runner(
 ) -> Runner:
     """Returns a runner that runs shards in this process, or in several processes of this machine.
 
-    Default of `num_processes`: processors / `num_workers`, or processors / `threads_per_process` if both are None; at
-    most `most_processes`. Default of `num_workers`, the number of threads per process: processors / processes.
+    Default of `num_processes`: processors / `num_workers`; without `num_workers`, processors / `threads_per_process`;
+    at most `most_processes`. Default of `num_workers`, the number of threads per process: processors / processes.
     """
     for name, number in (("num_processes", num_processes), ("num_workers", num_workers)):
         if number is not None:

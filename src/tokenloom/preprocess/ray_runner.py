@@ -20,11 +20,11 @@ _POLL_SECONDS = 0.5
 class RayRunner:
     """A runner that executes each shard as a Ray task, on all processors of the cluster.
 
-    The output is byte-identical to that of one machine. Ray restarts a task if its process or machine dies. Inputs and
+    The output has the same bytes as on one machine. Ray restarts a task if its process or machine dies. Inputs and
     the job's folder must have the same paths on all machines, for example on a shared filesystem.
 
     Args:
-        address: address of the cluster; None connects to a running cluster, or starts one on this machine.
+        address: address of the cluster; None connects to a running cluster, else starts a cluster on this machine.
         num_workers: threads per task.
         max_retries: maximum number of restarts of a task.
         init_options: additional arguments for `ray.init`.
@@ -56,7 +56,7 @@ class RayRunner:
                 book.update(shard.number, job.counts_of(report, shard), is_done=True)
         task = ray.remote(num_cpus=self.num_workers, max_retries=self.max_retries)(_do_shard)
         queries = known_queries()
-        shared = [ray.put(job)]  # inside a list, Ray passes a reference, so that each process loads the job once
+        shared = [ray.put(job)]  # in a list, so that Ray passes the reference and each process loads the job once
         running = {
             task.remote(shared, job.fingerprint, folder.path, shard.number, self.num_workers, queries): shard
             for shard, report in reports
@@ -88,7 +88,7 @@ _WORKERS: dict[str, tuple[ShardedJob, RunShard, ExitStack]] = {}
 def _do_shard(
     shared: list[Any], fingerprint: str, path: str, number: int, num_workers: int, queries: dict[str, str]
 ) -> Any:
-    """Runs a shard in a Ray task; returns its report. A tokenloom error is returned, not raised: Ray would wrap it."""
+    """Runs a shard in a Ray task; returns its report. Tokenloom errors are returned: Ray would wrap a raised error."""
     try:
         remember(queries)
         if fingerprint not in _WORKERS:

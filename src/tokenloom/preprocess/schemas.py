@@ -36,7 +36,7 @@ Conversation = list[Message]
 
 
 def detect_schema(columns: Iterable[str]) -> Schema:
-    """Returns the schema that fits the columns: messages, else sharegpt, else alpaca, else text.
+    """Returns the first schema that fits the columns, in the order messages, sharegpt, alpaca, text.
 
     Example:
         >>> detect_schema(["instruction", "context", "response", "category"])
@@ -84,7 +84,7 @@ def read_record(record: Any, schema: Schema) -> list[Conversation] | str:
 
 
 def _check(messages: list[Message], first: int) -> None:
-    """Rejects a conversation with no assistant turn, or no user turn before it; message 0 has the number `first`."""
+    """Rejects a conversation that has no assistant turn or starts with one; message 0 has the number `first`."""
     roles = [message["role"] for message in messages]
     if roles[0] == "assistant" or (roles[0] in _OPENING and roles[1:2] == ["assistant"]):
         refuse_record(f"message {first + roles.index('assistant')}: no user turn before the assistant turn")
@@ -128,7 +128,7 @@ def _sharegpt(turn: Mapping[str, Any], number: int) -> Message:
 
 
 def _content(content: Any, where: str, *, may_be_null: bool) -> str | None:
-    """Returns the text of a turn; joins a list of text parts with newlines. A null gives None if `may_be_null`."""
+    """Returns the text of a turn; joins a list of text parts with newlines; returns None for null if `may_be_null`."""
     if type(content) is str:
         return checked_text(content, where)
     if content is None and may_be_null:
@@ -145,7 +145,7 @@ def _content(content: Any, where: str, *, may_be_null: bool) -> str | None:
 
 
 def _text(record: Mapping[str, Any], columns: tuple[str, ...], *, required: bool = True) -> str:
-    """Returns the first nonempty text among `columns`, else ""; if `required`, rejects a record that lacks them all."""
+    """Returns the first nonempty text among `columns`, else ""; if `required`, rejects a record without a text."""
     present = [column for column in columns if record.get(column) not in (None, "")]
     if not present:
         if required and not any(record.get(column) == "" for column in columns):

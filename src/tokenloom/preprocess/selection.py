@@ -99,7 +99,7 @@ def split_of(hashes: DocumentHashes, *, seed: int, shares: Sequence[float]) -> N
 
 
 def _bounds(shares: Sequence[float]) -> list[int]:
-    """Returns the least u (see `split_of`) of every split but split 0, ascending; omits values of 2⁶⁴."""
+    """Returns the smallest u (see `split_of`) of each split after split 0, ascending; omits values of 2⁶⁴."""
     try:
         ratios = [share.as_integer_ratio() for share in shares]
     except (AttributeError, ValueError, OverflowError):  # a string, NaN, infinity
@@ -130,7 +130,7 @@ def first_occurrences(
 
     Args:
         hash_arrays: uint64[num_documents, 2] per shard, in the order of the corpus; memory-mapped files are allowed.
-        memory_bytes: limit for the hashes of a pass; the result and a block of a million hashes do not count.
+        memory_bytes: memory limit for the hashes of one pass, without the result and a block of a million hashes.
 
     Raises:
         ConfigError: an array has a wrong shape or dtype, or `memory_bytes` is too small.
@@ -160,7 +160,7 @@ def _mark_pass(
     num_bits: int,
     rows_at_once: int,
 ) -> None:
-    """Finds duplicates among the hashes whose first `num_bits` bits equal `number`; sets their masks to False."""
+    """Finds duplicates among hashes whose first `num_bits` bits equal `number`; sets the duplicates' masks to False."""
     found: list[DocumentHashes] = [np.empty((0, 2), dtype=np.uint64)]
     places: list[NDArray[np.int64]] = [np.empty((0, 2), dtype=np.int64)]
     for shard, (hashes, mask) in enumerate(zip(hash_arrays, masks, strict=True)):

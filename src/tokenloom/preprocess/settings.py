@@ -30,7 +30,7 @@ class BadRecordBudget:
 
     Attributes:
         most: maximum number of bad records; None for no maximum.
-        most_share: maximum share of bad records among all records, in [0, 1]; only checked at the end of the job.
+        most_share: maximum share of bad records among all records, in [0, 1]; checked only at the end of the job.
     """
 
     most: int | None = 0
@@ -75,7 +75,7 @@ class JobSettings(ReadLimits):
         record_timeout_seconds: time limit for tokenizing a block; a shard with a slower block is tokenized again record
             by record, and a record that exceeds the limit is bad.
         worker_timeout_seconds: time without a heartbeat after which another process takes over a shard.
-        origins: write PREFIX.origins.npy, the file and record of each document.
+        origins: write PREFIX.origins.npy, with the input file and record number of each document.
         document_hashes: write PREFIX.hashes.npy, a hash of each document's input text; see `hash_of_text`.
     """
 
@@ -94,7 +94,7 @@ class JobSettings(ReadLimits):
             checked_number(name, getattr(self, name), above=0)
 
     def recorded(self) -> dict[str, Any]:
-        """Returns what the manifest records: settings of this class that decide bytes, if not at their default."""
+        """Returns the settings for the manifest: those of this class that decide bytes and differ from the default."""
         return ReadLimits.recorded(self) | ({"document_hashes": True} if self.document_hashes else {})
 
     def of_job(self) -> dict[str, Any]:

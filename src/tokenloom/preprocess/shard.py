@@ -1,12 +1,12 @@
 """Tokenizes a shard into part files: threads tokenize blocks, the main thread writes the results in order.
 
-Speed grows up to about eight threads: most time is spent in native code that releases the GIL, and threads share
-memory, so blocks are never copied between processes. To use more processors, run several processes, with a shard each.
+Up to about eight threads make a process faster: most time is spent in native code that releases the GIL, and threads
+share memory: no block is copied between processes. To use more processors, run several processes on different shards.
 
 A text can crash a process: native code may overflow its stack or abort. So `KEY.journal` exists while a process works
-on a shard, and a leftover journal shows a crash. The shard is then tokenized one record at a time, and the journal
-tells which record is being tokenized. A record that crashes or hangs the process again is treated as bad from then on.
-Only the parent process declares a record bad, if the child itself crashed or hung: a kill from outside does not count.
+on a shard, and a leftover journal shows a crash. After a crash, the shard is tokenized one record at a time, and the
+journal contains the place of the current record. A record that then crashes or hangs its process is bad. Only the
+parent process declares a record bad, and only if the child itself crashed or hung: a kill from outside does not count.
 
 The files of a part are not fsynced: after a power loss, checksums find the damaged files.
 """
@@ -62,10 +62,10 @@ _MOST_POLL_SECONDS = 1.0
 ALLOW_MORE = "raise `bad_records` and run the same command again, or correct the input"
 
 RECORDS = "records"
-"""Name of the array with indices of skipped records, from 0 over all slices of a shard; absent if none is skipped."""
+"""Name of the array of indices of skipped records, counted from 0 over all slices of a shard; absent if empty."""
 
 HASHES = "hashes"
-"""Name of the array of document hashes over the texts of all keys; `hashes_N` is over the texts of key index N."""
+"""Name of the array with a hash of each document's texts for all keys; `hashes_N` is for the key with index N."""
 
 Place = tuple[str, int]
 """The path of a file and the number of a record in it, counted like `Block.first_record`."""
@@ -78,10 +78,10 @@ class ShardReport:
     Attributes:
         key: key of the shard.
         slice_rows: number of records in each slice of the shard, including blank lines and bad records.
-        num_documents: number of documents in the part, also of those without tokens; the same for all JSON keys.
+        num_documents: number of documents in the part, including documents without tokens; equal for all JSON keys.
         num_blank_lines, num_rejected: number of blank lines, and number of bad records.
         num_text_bytes: size of the decompressed input in bytes.
-        num_tokens: number of tokens, of all JSON keys together.
+        num_tokens: number of tokens, summed over all JSON keys.
         arrays: CRC-32 of each array file of the part, by name (`RECORDS`, `HASHES`).
         engine, engine_reason: name of the tokenization engine, and the reason for the choice.
         seconds: duration of the shard in seconds.
@@ -202,7 +202,7 @@ class PartWriter:
     def _reject(self, bad: BadLine) -> None:
         budget = self.plan.settings.bad_records
         if budget.is_exceeded(self.counts["num_rejected"] + 1):
-            # This error needs the line number in the file; for stored records, it is computed at the end of the job.
+            # This error needs the line number in the file; those of stored records are computed at the end of the job.
             slices = (slice_ for slice_ in self.shard.slices if slice_.file.path == bad.path)
             num_before = sum(count_lines_before(each) for each in slices if each.numbers_records_from_its_start)
             bad = replace(bad, line=bad.line + num_before)
@@ -234,7 +234,7 @@ class PartWriter:
         def manifest(number: int, pair: PairFacts) -> Manifest:
             if recipe.is_multimodal:  # the bytes of images do not count as tokens
                 pair = replace(pair, largest_token=None if self.largest_token < 0 else self.largest_token)
-            planned = replace(self.plan.outputs[0].datasets[number], split=None)  # the first split has one per key
+            planned = replace(self.plan.outputs[0].datasets[number], split=None)  # the first split: one dataset per key
             return recipe.manifest(pair, planned, files=files, ledger=ledger, engine=pipeline.engine)
 
         for number, builder in enumerate(self._builders):
@@ -268,8 +268,8 @@ class PartWriter:
 def damaged_parts(plan: JobPlan, folder: JobFolder) -> list[tuple[PlannedShard, str]]:
     """Returns the shards whose files are damaged, each with a description of the damage.
 
-    Checks the sizes of all files and the checksums of arrays; checksums of a pair only if the pair was written before
-    the last boot or by another machine: files written since the boot are intact in the page cache or on disk.
+    Checks the sizes of all files and the checksums of arrays. Checks the checksums of pairs only if they were written
+    before the last boot or by another machine: files written since the boot are intact in the page cache or on disk.
     """
     damaged: list[tuple[PlannedShard, str]] = []
     for shard in plan.shards:
@@ -350,7 +350,7 @@ class WorkerThreads:
 
 
 def _is_done(future: Future[Any], timeout_seconds: float, beat: Callable[[], object]) -> bool:
-    """Waits until `future` is done or `beat()` stays equal for `timeout_seconds`; returns whether `future` is done."""
+    """Waits until `future` is done or `beat()` is constant for `timeout_seconds`; returns whether `future` is done."""
     poll_seconds = min(_MOST_POLL_SECONDS, timeout_seconds / 4)
     silence = Silence(2 * poll_seconds)
     while not future.done():
@@ -489,7 +489,7 @@ def _tokenized(
 
     for bundle in bundles:
         running.append((threads.submit(partial(journal.work, pipeline.work, bundle)), bundle))
-        del bundle  # let the thread free it
+        del bundle  # so that the thread can free the bundle
         if len(running) > num_ahead:
             yield next_result()
     while running:
@@ -504,7 +504,7 @@ class _Reading:
 
     @property
     def num_bytes(self) -> tuple[int, int]:
-        """The bytes read from the input files so far, and the bytes of text after decompression."""
+        """The number of bytes read from the input files so far, and the number of bytes after decompression."""
         file_bytes, text_bytes = self._before
         if self._reader is None:
             return self._before

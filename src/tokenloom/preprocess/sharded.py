@@ -89,7 +89,7 @@ class ShardedJob(ABC):
         """Returns a phrase that describes the input of a shard, such as its first file."""
 
     def blame(self, part_prefix: str, reason: str) -> str | None:
-        """Marks the last record of a dead process as bad; returns a phrase for it, or None if the record is unknown."""
+        """Marks the last record of a dead process as bad; returns a phrase that names the record, None if unknown."""
         return None
 
     @cached_property
