@@ -28,9 +28,9 @@ ConfigError: the blend: must have pairs of weight and prefix, got ('corpus', 0.5
 hint: pass ["0.3", "books", "0.7", "web"] or [[0.3, "books"], [0.7, "web"]]
 >>> load("corpus", sequence_lenght=8)
 ConfigError: `sequence_length` is missing, got `sequence_lenght`
-hint: pass the tokens per sample, such as `sequence_length=4096`
+hint: pass the number of tokens per sample, such as `sequence_length=4096`
 >>> load("corpus", sequence_length=8)
-TokenizerError: no `tokenizer` given, and no manifest beside `corpus` names one
+TokenizerError: no `tokenizer` given, and no manifest beside `corpus` names a tokenizer
 hint: pass the tokenizer of the data, such as `tokenizer="tokenizer.json"`
 >>> load("corpus", sequence_length=8, tokenizer=5)
 ConfigError: `tokenizer`: must be a tokenizer, got 5
@@ -77,10 +77,10 @@ ConfigError: `object_storage`: must be of class `ObjectStorageSettings`, got {'r
 hint: pass `object_storage=ObjectStorageSettings(…)`
 >>> ThreadLoader("corpus", batch_size=8)
 ConfigError: 'corpus' is not a dataset
-hint: create one with `tokenloom.load`
+hint: create a dataset with `tokenloom.load`
 >>> ThreadLoader(None, batch_size=8)
 ConfigError: None is not a dataset
-hint: a dataset is None for a split without data, and on ranks that do not build it
+hint: a dataset is None for a split without data, and on ranks that do not build the dataset
 >>> ThreadLoader(range(20))
 ConfigError: neither `batch_size` nor a sampler given
 hint: pass `batch_size`, such as `batch_size=8`

@@ -345,7 +345,7 @@ def test_only_the_split_that_is_shown_is_built(recwarn, capsys, decodable, token
     ("arguments", "text"),
     [
         ("--document 9 --tokenizer {}", "document 9 out of range: `{}` has 4 documents\n"),
-        ("--sample 0", "no `tokenizer` given, and no manifest beside `{}` names one\n"),
+        ("--sample 0", "no `tokenizer` given, and no manifest beside `{}` names a tokenizer\n"),
         ("--sample 999 --sequence-length 8 --split 1 --tokenizer {}", "sample 999 out of range: `{}` (train) has "),
         ("--sample 0 --split 1 --from test --tokenizer {}", "--split 1 gives no documents to test\n"),
     ],

@@ -107,7 +107,7 @@ def test_the_tokenizer_is_that_of_the_manifest(tmp_path):
     assert dataset.config.tokenizer.sha256 == load_tokenizer("byte").sha256
     assert next(iter(ThreadLoader(dataset, batch_size=4)))["tokens"].shape == (4, 8)
     (tmp_path / "corpus_text_document.manifest.json").unlink()
-    message = f"^no `tokenizer` given, and no manifest beside `{prefix}` names one\nhint"
+    message = f"^no `tokenizer` given, and no manifest beside `{prefix}` names a tokenizer\nhint"
     with pytest.raises(TokenizerError, match=message):
         load(prefix, sequence_length=8)
     assert len(load(prefix, sequence_length=8, tokenizer="byte")) > 0

@@ -514,7 +514,7 @@ WRITTEN = "write `THRESHOLD:BATCH_SIZE` items, such as `0:768 250B:1536`"
         ("0:8 9.5:3", "item 2 '9.5:3' at column 5", ": the threshold must be an integer in [0, 2**63)", None),
         ("5:8", "item 1 '5:8' at column 1", ": must start at 0, got 5", "start with threshold 0: `0:768`"),
         (
-            *("0:8 9:3 9:4", "item 3 '9:4' at column 9", ": starts after 9 samples, the previous item after 9"),
+            *("0:8 9:3 9:4", "item 3 '9:4' at column 9", ": starts after 9 samples, but the previous item after 9"),
             "write thresholds in ascending order, at least one sample apart",
         ),
         (

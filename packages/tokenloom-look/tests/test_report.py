@@ -412,7 +412,7 @@ def test_a_page_has_contents_findings_and_charts_and_loads_nothing(write_pair):
     assert '<details><summary><h2 id="one">One</h2></summary><p>words</p></details>' in found
     assert '<li>It is &lt;odd&gt;. <a href="#two" class="where">Two</a></li>' in found
     assert found.index(">Findings<") < found.index("Contents")
-    assert "names one: tokens are shown as ids" in found  # a note of the target
+    assert "names a tokenizer: tokens are shown as ids" in found  # a note of the target
     data = re.search(r'<figure class="chart"><script type="application/json">(.*?)</script></figure>', found)
     assert json.loads(data[1]) == charted.charts[0].as_json()
     assert "<noscript><h3>Lengths</h3><p>Most are short.</p>" in found

@@ -42,7 +42,7 @@ class BatchSizes:
     """The global batch size of each step of a run: a `BatchSizeSchedule` or a `BatchSizeRampup`.
 
     Attributes:
-        sizes: pairs (consumed samples, global batch size from there on), ascending; the first pair starts at 0.
+        sizes: pairs (consumed samples, global batch size from this number on), ascending; the first pair starts at 0.
     """
 
     sizes: tuple[tuple[int, int], ...]
@@ -62,7 +62,7 @@ class BatchSizes:
     ) -> int:
         """Returns the number of micro-batches per rank in the step that starts after `consumed_samples` samples.
 
-        `decrease_batch_size_if_needed` rounds the global batch size down to a multiple of one micro-batch per rank.
+        `decrease_batch_size_if_needed` rounds the size down to a multiple of `micro_batch_size * data_parallel_size`.
         """
         size = self.batch_size(consumed_samples)
         chunk = checked_integer("micro_batch_size", micro_batch_size, at_least=1)
@@ -126,11 +126,11 @@ class BatchSizeSchedule(BatchSizes):
 
         Args:
             text: the schedule.
-            sequence_length: tokens per sample, or pairs (position, tokens per sample from there on) in ascending order,
-                the first at position 0; None if thresholds count samples.
+            sequence_length: tokens per sample, or pairs (position, tokens per sample from this position on), ascending,
+                the first pair at position 0; None if thresholds count samples.
 
         Raises:
-            ConfigError: `text` is not a schedule; the message has the item and its column.
+            ConfigError: `text` is not a schedule; the message names the invalid item and its column.
         """
         lengths: Sequence[tuple[int, int]] | None = None
         if isinstance(sequence_length, Iterable):
@@ -145,7 +145,7 @@ class BatchSizeSchedule(BatchSizes):
             if not sizes and threshold != 0:
                 raise ConfigError(f"{where}: must start at 0, got {threshold}", hint="start with threshold 0: `0:768`")
             if sizes and start <= sizes[-1][0]:
-                message = f"{where}: starts after {start} samples, the previous item after {sizes[-1][0]}"
+                message = f"{where}: starts after {start} samples, but the previous item after {sizes[-1][0]}"
                 raise ConfigError(message, hint="write thresholds in ascending order, at least one sample apart")
             sizes.append((start, size))
         return cls(sizes=tuple(sizes))
@@ -200,7 +200,7 @@ class BatchSizeRampup(BatchSizes):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """The mapping of positions to steps, micro-batches and ranks, for a whole run.
+    """The mapping from the positions of a run to steps, micro-batches and ranks.
 
     In a step that starts at position s, micro-batch m of rank r has `micro_batch_size` consecutive positions, starting
     at `s + (m * data_parallel_size + r) * micro_batch_size`.
@@ -236,21 +236,21 @@ class Topology:
         return self.micro_batch_size is not None
 
     def steps(self, positions: Int64s) -> Int64s:
-        """Returns the step that reads each position: int64[num_positions], counted from 0."""
+        """Returns the step that reads each position, int64[num_positions]; steps count from 0."""
         steps, _, sizes, offsets = self._phases(positions)
         found: Int64s = steps + offsets // sizes
         return found
 
     def ranks(self, positions: Int64s) -> Int64s:
-        """Returns the data-parallel rank that reads each position: int64[num_positions]."""
+        """Returns the data-parallel rank that reads each position, int64[num_positions]."""
         return self._micro_batches_and_ranks(positions)[1]
 
     def micro_batches(self, positions: Int64s) -> Int64s:
-        """Returns the micro-batch, counted from 0 in each step, that contains each position: int64[num_positions]."""
+        """Returns the micro-batch with each position, int64[num_positions]; micro-batches count from 0 in each step."""
         return self._micro_batches_and_ranks(positions)[0]
 
     def positions_of(self, step: int, *, rank: int | None = None, micro_batch: int | None = None) -> Int64s:
-        """Returns the positions of a step, or of one rank or micro-batch in it: int64[num_positions], ascending."""
+        """Returns the ascending positions, int64[num_positions], of a step, or of one rank or micro-batch in a step."""
         start = self.batch_sizes.position_of_step(step)
         positions = np.arange(start, start + self.batch_sizes.batch_size(start), dtype=np.int64)
         if rank is None and micro_batch is None:
@@ -275,7 +275,7 @@ class Topology:
         return micro_batches, within // micro_batch_size
 
     def _phases(self, positions: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-        """Returns each position's phase (first step, first position, batch size), and its offset in that phase."""
+        """Returns first step, first position and batch size of each position's phase, and its offset in the phase."""
         positions = np.asarray(positions, dtype=np.int64)
         if (least := positions.min(initial=0)) < 0:
             raise ConfigError(f"positions must be 0 or more, got {least}")
@@ -311,7 +311,7 @@ def _parse_item(text: str, where: str, *, is_in_tokens: bool) -> tuple[int, int]
 
 
 def _checked_pairs(name: str, pairs: Iterable[object], *, first: str, second: str) -> tuple[tuple[int, int], ...]:
-    """Validates pairs of integers: first members ascend from 0, second members are positive."""
+    """Validates and returns pairs of integers: first members must ascend from 0, second members must be positive."""
     checked: list[tuple[int, int]] = []
     for number, pair in enumerate(pairs):
         if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:

@@ -1,8 +1,8 @@
-"""Checks at checkpoints that all ranks have read the right batches.
+"""Checks, at every checkpoint, that all ranks have read the right batches.
 
-Each loader stores the digest of every batch since the last check. Replicas of a data-parallel rank, which read the same
-batches, compare digests, and another data-parallel rank rereads these batches. If digests differ, all ranks reread the
-batches, and bisect them to find the first wrong batch; the majority of ranks decides which digest is right.
+Each loader stores the digest of every batch since the last check. Replicas of a data-parallel rank read the same
+batches and compare digests. Another data-parallel rank rereads these batches. If digests differ, all ranks reread the
+batches, and find the first wrong batch by bisection; the majority of ranks decides which digest is right.
 """
 
 from __future__ import annotations
@@ -73,21 +73,21 @@ class BatchDigests:
         self.restore(None)
 
     def restore(self, digest: RangeDigest | None) -> None:
-        """Clears all digests after a state was loaded; `digest` is that of all ranks in the state, None if missing."""
+        """Clears all digests after a state was loaded; `digest` is the digest of all ranks in the state, or None."""
         self._restored = digest
         self.start_after(0)
 
     def start_after(self, num_batches: int) -> None:
         """Clears the digests of batches; the next batch is batch `num_batches` of the sampler, counted from 0."""
         self.before: RangeDigest | None = self._restored
-        """Digest of all ranks up to the last check, or of the loaded state before the first check; None if unknown."""
+        """Digest of all ranks up to the last check; before any check, that in the loaded state; None if unknown."""
         self._num_checked = num_batches
         self._checked = ReadingDigest()
         self._has_tokens = True
         self._sums = DigestSums()
 
     def add(self, positions: Batch, digests: NDArray[np.uint64] | None) -> None:
-        """Adds the next batch; `digests` are the hashes of its tokens, uint64[num_samples, 2], None without tokens."""
+        """Adds the next batch; `digests`, uint64[num_samples, 2], are the hashes of its tokens, None without tokens."""
         try:
             if digests is not None:
                 self._sums.add(positions, digests)
@@ -142,7 +142,7 @@ class BatchDigests:
         self._sums = DigestSums()
 
     def global_digest(self) -> RangeDigest | None:
-        """Returns the digest of all ranks, or None; with several ranks, only a check or a loaded state provides it."""
+        """Returns the digest of all ranks, or None; for several ranks, only a check or a loaded state provides it."""
         has_state = isinstance(self.sampler, DataParallelSampler) and is_in_order(self.sampler)
         if not self.enabled or not self._has_tokens or not has_state:
             return None
@@ -156,7 +156,7 @@ class BatchDigests:
 
 
 def _appended(before: RangeDigest | None, found: RangeDigest) -> RangeDigest:
-    """Returns the digest of both ranges if `found` starts where `before` stops, else `found`."""
+    """Returns the digest of both ranges if the range of `found` starts where that of `before` stops, else `found`."""
     return found if before is None or before.stop != found.start else before + found
 
 
@@ -164,9 +164,9 @@ class DigestedBatches:
     """A wrapper that computes the digests for `check_reading`; wraps any loader, such as torch's DataLoader.
 
     Args:
-        batches: the loader; it must yield one batch for each list of positions of the sampler, in the same order.
+        batches: the loader; yields one batch for each list of positions of the sampler, in the same order.
         dataset: the dataset of the loader.
-        sampler: yields the positions of each batch; iterated in step with the loader.
+        sampler: yields the positions of each batch; iterated together with the loader.
     """
 
     def __init__(self, batches: Iterable[Any], dataset: Any, sampler: Iterable[Batch]) -> None:
@@ -181,11 +181,11 @@ class DigestedBatches:
 
 
 def check_reading(loader: Any, *, reread: Literal["now", "never"] = "now", num_threads: int = 1) -> RangeDigest | None:
-    """Checks that all ranks of `torch.distributed` have read the right batches; call this at every checkpoint.
+    """Checks that all ranks of `torch.distributed` have read the right batches; to be called at every checkpoint.
 
-    All ranks must call this after the same number of samples; ranks without a loader pass None. Replicas of a
-    data-parallel rank compare digests of the batches since the last check. With `reread="now"`, another data-parallel
-    rank also rereads these batches from its own files; if there is only one, that rank rereads its own batches.
+    All ranks must call this function after the same number of samples; ranks without a loader pass None. Replicas of
+    a data-parallel rank compare digests of the batches since the last check. With `reread="now"`, another data-parallel
+    rank also rereads these batches from its own files; a single data-parallel rank rereads its own batches.
 
     Args:
         loader: a `ThreadLoader` or `DigestedBatches` whose sampler follows the order of positions; None on a rank
@@ -244,7 +244,7 @@ def _compare(records: list[Record]) -> list[Record]:
     """Returns a dict for each rank; all dicts are empty if no rank has a loader.
 
     `batches` is the number of batches per rank, `read` the digest of all ranks, and `suspects` are the data-parallel
-    ranks whose replicas differ. Some dicts have a `target`: the data-parallel rank whose batches that rank must reread.
+    ranks whose replicas differ. A rank whose dict has `target` must reread the batches of data-parallel rank `target`.
     """
     readers = {rank: record for rank, record in enumerate(records) if "rank" in record}
     if not readers:
@@ -316,14 +316,14 @@ def _find_difference(suspect: int, dataset: Any, unchecked: BatchRange | None, c
 
 
 def _compare_half(batch: int | None, records: list[Record]) -> list[Record]:
-    """Returns equal dicts, one per rank: whether the first halves differ, and if `batch` is given, a description."""
+    """Returns equal dicts, one per rank: whether the first halves differ, and a description if only `batch` is left."""
     digests = {record[name] for record in records for name in ("reread", "recorded") if name in record}
     description = None if batch is None else _describe_difference(batch, records)
     return [{"differs": len(digests) > 1, "description": description} for _ in records]
 
 
 def _describe_difference(batch: int, records: list[Record]) -> str:
-    """Describes the ranks whose digest of `batch` differs from that of the majority."""
+    """Returns a text about the ranks whose digest of batch `batch` differs from the digest of the majority."""
     reread = {rank: record["reread"] for rank, record in enumerate(records) if "reread" in record}
     recorded = {rank: record["recorded"] for rank, record in enumerate(records) if "recorded" in record}
     if len({*reread.values(), *recorded.values()}) == 1:
@@ -351,7 +351,7 @@ def _hex(sums: NDArray[np.uint64]) -> str:
 
 
 def _meet(step: str, work: Callable[[], Record], decide: Decision) -> Record:
-    """Runs `work` on all ranks, passes the results to `decide`, and returns the answer for this rank."""
+    """Runs `work` on all ranks, passes the results to `decide`, and returns the answer of `decide` for this rank."""
     if (meeting := current_meeting()) is None:
         return decide([work()])[0]
 

@@ -47,10 +47,10 @@ def load(
     path_to_cache: str | os.PathLike[str] | None = None,
     **settings: Any,
 ) -> Any:
-    """Opens tokenized data as a dataset; all ranks of `torch.distributed` must call this.
+    """Opens tokenized data as a dataset; all ranks of `torch.distributed` must call `load`.
 
     Returns a `GPTDataset`; for several prefixes a `BlendedDataset`; for the output of `preprocess_chat` an `SFTDataset`
-    or a blend of several; for a `run.toml` a `RunDataset`. With `split`, returns one dataset per split.
+    or a blend of such datasets; for a `run.toml` a `RunDataset`. With `split`, returns one dataset per split.
 
     Example:
         >>> import tempfile
@@ -77,14 +77,14 @@ def load(
             split without data. With `split=None`, returns one dataset of all documents.
         seed: seed for shuffling.
         num_samples: minimum number of samples, over as many epochs as needed; None for one epoch, or, in a weighted
-            blend, for all samples before a dataset repeats. With `split`: one number for train, or three numbers.
+            blend, for all samples before a dataset repeats. With `split`: one number, for train, or a list of three.
         path_to_cache: folder of the index cache, local or in a bucket; None for the folder of the data.
         settings: other fields of `GPTDatasetConfig`, or of `SFTDatasetConfig` for conversations. A blend reads short
             datasets for several epochs unless `extend_short_datasets=False`.
 
     Raises:
         DatasetNotFoundError: the data do not exist.
-        TokenizerError: `tokenizer` is None and no manifest names one, or another tokenizer has tokenized the data.
+        TokenizerError: `tokenizer` is None and no manifest names a tokenizer, or another tokenizer tokenized the data.
         DatasetFormatError, BuildError, IndexCacheError: see `BlendedMegatronDatasetBuilder.build`.
     """
     if isinstance(data, (str, os.PathLike)) and os.fspath(data).endswith(".toml"):
@@ -94,7 +94,7 @@ def load(
     if sequence_length is None:
         near = difflib.get_close_matches("sequence_length", settings, n=1)
         message = f"`sequence_length` is missing{f', got `{near[0]}`' if near else ''}"
-        raise ConfigError(message, hint="pass the tokens per sample, such as `sequence_length=4096`")
+        raise ConfigError(message, hint="pass the number of tokens per sample, such as `sequence_length=4096`")
     if data is None:
         raise ConfigError("`data` is None", hint="pass a prefix, a list of prefixes, or {prefix: weight}")
     blend = parse_blend(data)["blend"]
@@ -114,7 +114,7 @@ def load(
         **{"extend_short_datasets": True, **settings},
     )
     sizes: Sequence[int | None] = three_sizes(num_samples, name="num_samples")
-    if None in sizes and blend[1] is not None and dataset_class is GPTDataset:  # a blend needs all sizes
+    if None in sizes and blend[1] is not None and dataset_class is GPTDataset:  # a blend needs the size of each split
         sizes = [once if size is None else size for size, once in zip(sizes, sizes_read_once(config), strict=True)]
     datasets = BlendedMegatronDatasetBuilder(dataset_class, sizes, lambda: True, config).build()
     return datasets[Split.train.value] if split is None else datasets
@@ -136,7 +136,7 @@ def _of_run(path: str, tokenizer: Any, path_to_cache: Any, given: Mapping[str, A
 def _classes_of(
     prefixes: Sequence[str], object_storage: ObjectStorageSettings | None
 ) -> tuple[type[MegatronDataset], type[GPTDatasetConfig]]:
-    """Returns the dataset class for the data, and its config class; data with a roles column are conversations."""
+    """Returns (dataset class, config class) for the data; data with a column `roles` are conversations."""
     has_roles = [exists(column_path(prefix_of(prefix), "roles"), settings=object_storage) for prefix in prefixes]
     if not any(has_roles):
         return GPTDataset, GPTDatasetConfig
@@ -175,4 +175,4 @@ def tokenizer_of_data(
             return recorded_tokenizer(head.tokenizer, prefix=pair.path_prefix)
         except TokenizerError as error:
             raise TokenizerError(f"no `tokenizer` given, and {error.message}", hint=hint) from error
-    raise TokenizerError(f"no `tokenizer` given, and no manifest beside `{prefixes[0]}` names one", hint=hint)
+    raise TokenizerError(f"no `tokenizer` given, and no manifest beside `{prefixes[0]}` names a tokenizer", hint=hint)

@@ -44,10 +44,10 @@ def build_dataloader(
     Args:
         dataset: a dataset that returns samples by position, such as `GPTDataset`.
         sampler: yields the positions of each micro-batch, such as `MegatronPretrainingSampler`.
-        num_workers: worker processes that read ahead; 0 reads in this process.
+        num_workers: number of worker processes that read ahead; 0 reads in this process.
         pin_memory: whether batches are in page-locked memory; None means yes if CUDA is available.
         persistent_workers: whether workers outlive an epoch; None means yes if `num_workers` is positive.
-        prefetch_factor: batches that each worker reads ahead; None for torch's default.
+        prefetch_factor: number of batches that each worker reads ahead; None for torch's default.
         multiprocessing_context: how workers start: "fork", "spawn" or "forkserver"; None for Python's default, or
             "forkserver" for data in object storage, which a forked worker cannot read.
         read_ahead_batches: number of later batches that each worker prefetches from object storage; None for about 1024
@@ -91,11 +91,11 @@ def loader_arguments(
 
 
 def check_dataset(dataset: Any) -> None:
-    """Raises a ConfigError if `dataset` is not a dataset, but for example a path or None."""
+    """Raises a ConfigError if `dataset` is not a dataset, but a path or None, for example."""
     if isinstance(dataset, (str, os.PathLike)) or not (hasattr(dataset, "__getitem__") or hasattr(dataset, "batch")):
-        hint = "create one with `tokenloom.load`"
+        hint = "create a dataset with `tokenloom.load`"
         if dataset is None:
-            hint = "a dataset is None for a split without data, and on ranks that do not build it"
+            hint = "a dataset is None for a split without data, and on ranks that do not build the dataset"
         raise ConfigError(f"{dataset!r} is not a dataset", hint=hint)
 
 
@@ -160,11 +160,11 @@ def collate(samples: Any) -> Any:
 
 
 def _in_shared_memory(batch: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Copies a batch into one tensor in shared memory, which torch's queue sends as one file; returns views of it."""
+    """Copies a batch into one shared-memory tensor, which torch's queue sends as one file; returns views of it."""
     torch = require("torch", extra="torch")
     if any(not isinstance(tensor, torch.Tensor) or tensor.is_shared() for tensor in batch.values()):
         return batch  # torch has stacked the samples
-    stored = {  # only one entry of an axis with stride 0, such as that of a mask that all samples share
+    stored = {  # only one entry along an axis with stride 0, such as the sample axis of a shared mask
         name: tensor[tuple(slice(None if stride else 1) for stride in tensor.stride())]
         for name, tensor in batch.items()
     }

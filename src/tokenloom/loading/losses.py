@@ -1,7 +1,7 @@
-"""Records of a training loop: losses by position and document, and numbers as JSON lines.
+"""Records of a training loop: losses by position and document, and metrics as JSON lines.
 
 A losses folder has one file per process: a header, then records of 16 bytes. Ranks never share a file, because network
-file systems do not append atomically; a kill truncates at most the last record.
+file systems do not append atomically. If a process is killed, at most its last record is truncated.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _AT_ONCE = 1 << 20
 class LossRecorder(AbstractContextManager["LossRecorder"]):
     """A recorder of losses by position, for `tokenloom trace --worst` and `tokenloom when`.
 
-    Any number of processes record into one folder; each writes its own file. The commands read the folder `losses`
-    beside `run.toml` by default. Records survive a crash of the process, but not of the machine (no fsync). If a
+    Any number of processes can use one folder; each process writes its own file. By default, these commands read the
+    folder `losses` beside `run.toml`. Records survive a crash of the process, but not of the machine (no fsync). If a
     position is recorded twice, the later loss counts.
 
     Example:
@@ -58,7 +58,7 @@ class LossRecorder(AbstractContextManager["LossRecorder"]):
         self._file.flush()
 
     def append(self, positions: Sequence[int] | NDArray[np.integer[Any]], losses: ArrayLike) -> None:
-        """Writes the losses of samples. Of the ranks that read the same samples, exactly one must call this.
+        """Writes the losses of samples. Of the ranks that read the same samples, exactly one must call `append`.
 
         Args:
             positions: integers[num_samples], such as `ThreadLoader.positions` or `Topology.positions_of`.
@@ -96,9 +96,9 @@ Losses = dict[int, dict[int, float]]
 
 
 def read_losses(path: str, positions: Iterable[int]) -> Losses:
-    """Returns the last recorded losses at `positions` as {position: {document: loss}}.
+    """Returns the losses at `positions` as {position: {document: loss}}; a later record replaces an earlier record.
 
-    Documents count from 0 in a sample; -1 is the whole sample. Omits truncated records, and positions without a record.
+    `document` counts from 0 in a sample; -1 is the whole sample. Omits truncated records and unrecorded positions.
 
     Raises:
         DatasetNotFoundError: the folder does not exist.
@@ -151,11 +151,11 @@ class SpanLoss(NamedTuple):
     is_recorded: bool
     """Whether the document has its own record; else `loss` is a share of the sample's loss, proportional to tokens."""
     level: int = 0
-    """1 if the loss per token is above 1.5 times the median of spans, 2 if above 3 times the median or not finite."""
+    """1 if the loss per token is above 1.5 times the median over spans, 2 if above 3 times the median or not finite."""
 
 
 def span_losses(run: Run, path: str, positions: Iterable[int]) -> dict[tuple[int, int], SpanLoss]:
-    """Returns the losses of spans at `positions`, if recorded, as {(position, slot): loss}; slots as in `SpanTable`."""
+    """Returns {(position, slot): loss} of the spans at `positions` with a recorded loss; for slots, see `SpanTable`."""
     losses = read_losses(path, positions)
     table = run.trace(sorted(losses))
     spans: dict[int, list[tuple[int, int]]] = {}
@@ -181,10 +181,10 @@ def span_losses(run: Run, path: str, positions: Iterable[int]) -> dict[tuple[int
 
 
 class JsonLinesWriter:
-    """A writer that appends numbers of a training loop to a file, one JSON line per call; use it on one rank only.
+    """A writer that appends metrics of a training loop to a file, one JSON line per call; use it on one rank only.
 
-    `tokenloom report --statistics FILE` plots the numbers over the steps; `tokenloom explore --follow FILE` plots
-    them while they are written.
+    `tokenloom report --statistics FILE` plots the metrics over the steps; `tokenloom explore --follow FILE` plots
+    the metrics while the loop writes them.
 
     Example:
         >>> import tempfile

@@ -1,7 +1,7 @@
-"""Prefetch of later batches from object storage, in the process that will read them.
+"""Prefetch of later batches from object storage, in the process that will read these batches.
 
-A loader assigns batches to its workers in turn. Each batch also contains the positions of later batches of the same
-worker. The worker announces these to `dataset.will_need`. A wrong announcement costs time, but never changes a batch.
+A loader assigns batches to its workers in turn. Each batch also has the positions of later batches of the same worker,
+which the worker announces to `dataset.will_need`. A wrong announcement costs time, but never changes a batch.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class ReadAheadDataset:
         self.counters: Any = torch.zeros(shape, dtype=torch.float64).share_memory_()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_environment": _Environment()} | self.__dict__  # first: unpickling the dataset needs credentials
+        return {"_environment": _Environment()} | self.__dict__  # first, since unpickling the dataset needs credentials
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -102,7 +102,7 @@ class ReadAheadDataset:
 
 
 class _Environment:
-    """Copies this process's environment variables to a worker, since the fork server may lack recent credentials."""
+    """Copies environment variables of this process to a worker, because the fork server may lack recent credentials."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _set_environment, (dict(os.environ),)

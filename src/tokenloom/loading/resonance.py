@@ -61,8 +61,8 @@ def resonance_of_weights(
 ) -> Resonance | None:
     """Returns the dataset whose share differs most between ranks in Megatron's order of a blend; takes milliseconds.
 
-    Compares two halves of the first positions; `num_samples` is the size of the blend. Returns None unless some rank's
-    share of a dataset differs from that of the blend by more than chance, in the same direction in both halves.
+    `num_samples` is the size of the blend. Shares are computed in two halves of the first positions. Returns None if no
+    rank's share of a dataset differs from the blend's share by more than chance, in the same direction in both halves.
     """
     period, num_ranks = micro_batch_size * data_parallel_size, data_parallel_size
     count = min(max(_SAMPLES_PER_RANK * num_ranks, _LEAST_SAMPLES), _MOST_SAMPLES)

@@ -1,7 +1,7 @@
 """Digests of samples that were read: 128 bits over positions and tokens, independent of ranks, batches and order.
 
 A digest is a sum of hashes, one per sample. It detects accidents: a flipped bit, a missing, repeated or swapped sample,
-a changed file. It is not cryptographic and detects no forgery.
+a changed file. A digest is not cryptographic and detects no forgery.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ReadingDigest:
 
     Attributes:
         low, high: sums of the lower and upper 64 bits of the hashes, modulo 2**64.
-        num_samples: number of added samples.
+        num_samples: number of samples in the digest.
     """
 
     low: int = 0
@@ -63,7 +63,7 @@ class ReadingDigest:
     num_samples: int = 0
 
     def add(self, positions: Positions, tokens: Any) -> None:
-        """Adds samples.
+        """Adds the hashes of samples to the digest.
 
         Args:
             positions: integers of at least 0, one per sample; None marks a padding sample, which is not added.
@@ -143,7 +143,7 @@ class RangeDigest:
 
 
 def name_of_run(identity: str) -> str:
-    """Returns a run's name in digests: the first 16 characters of its identity, with `_` for colons and blanks."""
+    """Returns a run's name in digests: the first 16 characters of its identity, with `_` instead of `:` and blanks."""
     return re.sub(r"[:\s]", "_", identity[:_RUN_CHARACTERS]) or "_"
 
 
@@ -221,7 +221,7 @@ def _digests(dataset: Any, positions: Any) -> NDArray[np.uint64]:
 
 
 def _batches_of(dataset: Any, positions: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Yields batches of equally long samples, up to about 2**19 tokens; batches of 16 if lengths are unknown."""
+    """Yields batches of equally long samples, of at most about 2**19 tokens; of 16 samples if lengths are unknown."""
     for start in range(0, len(positions), _LOCATED_AT_ONCE):
         part = positions[start : start + _LOCATED_AT_ONCE]
         if not isinstance(dataset, KnowsLengths) or hasattr(dataset, "datasets"):  # samples of a blend have one length
@@ -235,7 +235,7 @@ def _batches_of(dataset: Any, positions: Sequence[int]) -> Iterator[Sequence[int
 
 
 def digest_of_samples(dataset: Any, positions: Iterable[int]) -> str:
-    """Returns the SHA-256 (hex) of the positions and arrays of samples: names, dtypes, shapes and bytes."""
+    """Returns the SHA-256, in hex, of samples: their positions, and names, dtypes, shapes and bytes of their arrays."""
     digest = hashlib.sha256()
     for position in positions:  # one at a time: masks are large, and the digest must not depend on a batch size
         for name, array in batch_of(dataset, (position,)).items():
@@ -247,8 +247,8 @@ def digest_of_samples(dataset: Any, positions: Iterable[int]) -> str:
 def check_same_batches(dataset: Any, *, num_samples: int = 64, name: str = "the first samples") -> None:
     """Raises an error on every rank of `torch.distributed` unless all datasets have equal lengths and first samples.
 
-    All ranks must call this; ranks without the dataset pass None. Without `torch.distributed`, this only reads the
-    first `num_samples` samples. Error messages call these samples `name`.
+    All ranks must call this function; ranks without the dataset pass None. Without `torch.distributed`, the function
+    only reads the first `num_samples` samples. Error messages call these samples `name`.
 
     Raises:
         DivergenceError: the datasets differ; the message lists the ranks with each digest.

@@ -56,7 +56,7 @@ class MegatronPretrainingSampler(DataParallelSampler):
 
     Args:
         total_samples: number of positions.
-        consumed_samples: number of samples that all ranks together have consumed before.
+        consumed_samples: number of samples that all ranks together have already consumed.
         micro_batch_size: samples per micro-batch of a rank.
         data_parallel_rank, data_parallel_size: this rank, and the number of ranks.
         drop_last: drop an incomplete last chunk; otherwise, the last ranks may get a shorter or empty batch.
@@ -110,7 +110,7 @@ class MegatronPretrainingSampler(DataParallelSampler):
             yield list(range(chunk, min(chunk + self.micro_batch_times_data_parallel_size, stop))[first:last])
 
     def get_start_end_idx(self) -> tuple[int, int]:
-        """Returns (start, stop), the range of this rank's indices in a chunk; subclasses may override this."""
+        """Returns (start, stop), the range of this rank's indices in a chunk; subclasses may override this method."""
         first = self.data_parallel_rank * self.micro_batch_size
         return first, first + self.micro_batch_size
 
@@ -161,7 +161,7 @@ class MegatronFullValidationSampler(MegatronPretrainingSampler):
 
     Ranks with one position fewer yield None at the end, so that all ranks run the same number of steps. For None,
     `GPTDataset` returns a sample without loss. Sum losses over tokens instead of averaging over batches. Datasets that
-    do not accept None need `pad=False`. (In Megatron, numbers of batches differ, and some samples count twice.)
+    do not accept None need `pad=False`. (In Megatron, ranks have unequal numbers of batches; some samples count twice.)
 
     Example:
         >>> [list(MegatronFullValidationSampler(3, rank, 2)) for rank in range(2)]
@@ -259,7 +259,7 @@ class BalancedSampler(MegatronPretrainingSampler):
                 yield from self._micro_batches(whole, stop)
 
     def position_after(self, num_batches: int) -> int:
-        """Returns how many samples all ranks have consumed after `num_batches` batches each; only between steps."""
+        """Returns how many samples all ranks have consumed after `num_batches` batches each; these must end a step."""
         left = checked_integer("num_batches", num_batches, at_least=0)
         chunk = self.micro_batch_times_data_parallel_size
         for start, stop, _ in self._steps(self.consumed_samples):
@@ -288,7 +288,7 @@ class BalancedSampler(MegatronPretrainingSampler):
 
 @lru_cache(maxsize=4)
 def _permutation(seed: int, block: int, length: int) -> NDArray[np.int64]:
-    """Returns, for each of `length` global batches of a block, which rank gets the first sample: a permutation."""
+    """Returns a permutation: the rank that gets the first sample, for each of `length` global batches in a block."""
     random = SampleRandom(seed, block, Purpose.DEALING)
     order = np.arange(length)
     for last in range(length - 1, 0, -1):
@@ -301,15 +301,15 @@ class MegatronPretrainingRandomSampler(DataParallelSampler):
     """A sampler that yields one rank's micro-batches of positions in random order, shuffled anew each epoch.
 
     An iteration yields the rest of the current epoch; the next iteration yields the next epoch. Only the last batch of
-    an epoch advances `consumed_samples`: after an interrupted iteration, the next one yields the same batches again.
-    So reading ahead skips no sample. To resume, pass the number of samples that all ranks have consumed.
+    an epoch advances `consumed_samples`: after an interrupted iteration, the next iteration yields the same batches
+    again. So reading ahead skips no sample. To resume, pass the number of samples that all ranks have consumed.
 
     An epoch is cut to whole chunks of `micro_batch_size * data_parallel_size`, so all ranks yield the same number of
     batches. (In Megatron, without sharding, a rank may yield one batch more than others, and is then an epoch ahead.)
 
     What may change on resuming:
         - Without sharding, all ranks share one order. If `global_batch_size` is given, micro-batch size and number of
-          ranks may change after any step. If not, the order is Megatron's: `total_samples % micro_batch_size` must not
+          ranks may change after any step. If None, the order is Megatron's: `total_samples % micro_batch_size` must not
           change, and after the first epoch, the length of an epoch must not change either.
         - With sharding, each rank shuffles its own range. The data-parallel size may change only between epochs. If
           `global_batch_size` is given, the micro-batch size may change after any step.
@@ -320,11 +320,11 @@ class MegatronPretrainingRandomSampler(DataParallelSampler):
         ([[1, 5], [9, 8]], [[6, 2], [8, 3]], 2)
 
     Args:
-        dataset: None, or an object; its method `set_epoch`, if there is one, is called with the epoch.
+        dataset: None, or an object whose method `set_epoch`, if it has this method, is called with the epoch.
         total_samples, micro_batch_size, data_parallel_rank, data_parallel_size: see `MegatronPretrainingSampler`.
         consumed_samples: samples that all ranks have consumed in all epochs; a multiple of
             `micro_batch_size * data_parallel_size`.
-        data_sharding: whether each rank shuffles a range of positions of its own, and reads no others.
+        data_sharding: whether each rank shuffles its own range of positions, and reads only this range.
         seed: seed for shuffling, combined with the epoch; None for Megatron's order, whose only seed is the epoch.
         global_batch_size: cuts epochs to whole global batches, so that the order depends neither on micro-batch size
             nor, without sharding, on data-parallel size; None cuts epochs to whole chunks.
@@ -384,7 +384,7 @@ class MegatronPretrainingRandomSampler(DataParallelSampler):
             yield batch
 
     def _positions(self, epoch: int, offset: int) -> NDArray[np.int64]:
-        """Returns this rank's positions in an epoch of which all ranks have consumed the first `offset` samples."""
+        """Returns the positions of an epoch that this rank reads after all ranks have consumed `offset` samples."""
         if self.data_sharding:
             share = self.samples_per_epoch // self.data_parallel_size
             order = self._permutation(share, epoch)
@@ -395,7 +395,7 @@ class MegatronPretrainingRandomSampler(DataParallelSampler):
 
     def _permutation(self, length: int, epoch: int) -> NDArray[np.int64]:
         torch = require("torch", extra="torch")
-        # torch uses 32 bits of a CPU seed. A hash: with a sum, seed 1 in epoch n would equal seed 0 in epoch n + 1.
+        # torch uses 32 bits of a CPU seed. A hash, because in a sum, seed 1 in epoch n equals seed 0 in epoch n + 1.
         seed = epoch if self.seed is None else int(np.random.SeedSequence([self.seed, epoch]).generate_state(1)[0])
         permutation: NDArray[np.int64] = torch.randperm(length, generator=torch.Generator().manual_seed(seed)).numpy()
         return permutation

@@ -22,7 +22,7 @@ def is_in_order(sampler: Any) -> bool:
 
 
 def in_order(sampler: Any, dataset: Any) -> Any:
-    """Returns `sampler`; raises unless the sampler follows the order of positions, as the state of a run requires."""
+    """Returns `sampler`; raises if the sampler does not follow the order of positions, as a run's state requires."""
     if not is_in_order(sampler):
         message = f"{type(sampler).__name__} does not follow the order of positions, which a state of a run requires"
         raise ConfigError(message, hint="use `MegatronPretrainingSampler`, or add `position_after` and `begin_at`")
@@ -46,7 +46,7 @@ def loader_state(dataset: Any, consumed_samples: int) -> dict[str, Any]:
 
 
 def read_of_state(state: Mapping[str, Any]) -> RangeDigest | None:
-    """Returns the digest of all ranks in a state, or None; call `consumed_of_state` first, which checks the state."""
+    """Returns the digest of all ranks in a state, or None; call `consumed_of_state` first to validate the state."""
     read = RangeDigest.parse(state["read"]) if state.get("read") is not None else None
     run, position = name_of_run(state["run"]), state["position"]
     if read is not None and (read.run, read.stop) != (run, position):

@@ -32,7 +32,7 @@ from tokenloom.storage.ending import ENDING, daemons_stopped, submit
 Tensors = Literal["torch", "numpy"]
 
 _STATE_VERSION = 1
-_LEAST_AHEAD, _MOST_AHEAD, _AHEAD_BYTES = 4, 16, 8 << 20  # default limits of reading ahead, in batches and bytes
+_LEAST_AHEAD, _MOST_AHEAD, _AHEAD_BYTES = 4, 16, 8 << 20  # default limits of the batches read ahead
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ class BatchBuffers:
     def fill(
         self, number: int, positions: Batch, *, digest: bool = False
     ) -> tuple[dict[str, Any], NDArray[np.uint64] | None]:
-        """Returns a batch, and the hashes uint64[num_samples, 2] of its tokens, or None without `digest` or tokens."""
+        """Returns (batch, hashes uint64[num_samples, 2] of its tokens); hashes are None without `digest` or tokens."""
         if not digest or not self._digests:
             batch = self._fill(number, positions)
             return batch, digests_of_batch(batch, len(positions)) if digest else None
@@ -164,7 +164,7 @@ _Filled = tuple[Batch, dict[str, Any], NDArray[np.uint64] | None]
 
 
 class ThreadLoader:
-    """A loader that yields one dict of tensors per micro-batch; threads fill later batches while the loop computes.
+    """A loader that yields one dict of tensors per micro-batch; threads fill later batches during training.
 
     Batches have the order of the sampler. Without a sampler, the loader reads batches of `batch_size` samples in the
     order of the dataset, which is already shuffled, and drops an incomplete last batch.
@@ -269,7 +269,7 @@ class ThreadLoader:
         return len(self.sampler)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yields the batches, from the first one or from a loaded state on; only one iteration may run at a time."""
+        """Yields the batches, from the first batch or from a loaded state on; only one iteration may run at a time."""
         first, self._num_to_skip = self._num_to_skip, 0
         progress = self._begin(first)
         self.read.start_after(first)
@@ -352,8 +352,8 @@ class ThreadLoader:
     def state_dict(self) -> dict[str, Any]:
         """Returns the state after the last yielded batch; equal on all ranks.
 
-        For a run, this is the result of `loader_state`. It also has `read`, the digest of all ranks, right after
-        `check_reading` or if there is only one data-parallel rank.
+        For a run, this is the result of `loader_state`. The state also has `read`, the digest of all ranks, right
+        after `check_reading` or if there is only one data-parallel rank.
         """
         if order_of(self.dataset) is not None:
             sampler = in_order(self.sampler, self.dataset)
@@ -387,7 +387,7 @@ class ThreadLoader:
             raise ConfigError(f"{state!r} is not a ThreadLoader state of version {_STATE_VERSION}")
         if state["sampler"] != (found := _settings_of(self.sampler)):
             message = f"sampler of the state: expected {state['sampler']}, found {found}"
-            raise ConfigError(message, hint="use the same settings, or no state but a sampler with `consumed_samples`")
+            raise ConfigError(message, hint="use the saved settings, or create the sampler with `consumed_samples`")
         self._num_to_skip = checked_integer("num_yielded", state["num_yielded"], at_least=0)
         self._begin(self._num_to_skip)
 
