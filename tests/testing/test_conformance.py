@@ -222,7 +222,7 @@ def test_errors_of_a_dataset_name_the_check():
     broken = rows(batch=lambda self, positions: {}["tokens"])
     with pytest.raises(KeyError) as raised:
         check_dataset(broken)
-    assert raised.value.__notes__ == ["raised by a check of Changed: `batch` returns the samples, stacked"]
+    assert raised.value.__notes__ == ["raised by the check of Changed that `batch` returns the samples, stacked"]
 
 
 BLOCKS = {"block_shuffle": BlockShuffle(block_bytes=4096)}
@@ -520,7 +520,7 @@ def one_too_far(self, address, start, stop, version):
             memory(upload=truncated),
             "a large object contains the uploaded bytes: expected 9437184 as `num_bytes` of the version, found 8388608",
         ),
-        (Decoding(), "name different objects: expected bytes [0, 3) of an object of 3 bytes, found other bytes"),
+        (Decoding(), "refer to different objects: expected bytes [0, 3) of an object of 3 bytes, found other bytes"),
         (memory(version=silent), "expected `MissingObjectError` from `version` of a missing object, found no error"),
         (
             memory(version=other_errors),
@@ -546,4 +546,4 @@ def test_faults_of_stores_are_named(client, message):
 def test_errors_of_a_client_name_the_check():
     with pytest.raises(UnavailableError) as raised:
         check_store(memory(delete=deleted_once), "s3://anything")
-    assert raised.value.__notes__[0].startswith("raised by a check of Changed: a deleted object is missing")
+    assert raised.value.__notes__[0].startswith("raised by the check of Changed that a deleted object is missing")

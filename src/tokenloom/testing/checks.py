@@ -22,7 +22,7 @@ class CheckReport:
     Attributes:
         name: class name of the checked object.
         passed: a description of each passed check.
-        skipped: {description of a skipped check: reason}; one reason is that the object lacks an optional method.
+        skipped: {description of a skipped check: reason}, for example because the object lacks an optional method.
     """
 
     name: str
@@ -60,7 +60,7 @@ def run_checks(name: str, checks: object) -> CheckReport:
             message = f"{name} fails the check that {check}: {error.message}"
             raise ConformanceError(message, hint=error.hint) from error.__cause__
         except Exception as error:
-            error.add_note(f"raised by a check of {name}: {check}")
+            error.add_note(f"raised by the check of {name} that {check}")
             raise
     return CheckReport(name=name, passed=tuple(passed), skipped=skipped)
 
@@ -88,7 +88,7 @@ def require(condition: Any, expected: object, found: object) -> None:
 def require_same(found: Any, expected: Any, *, where: str) -> None:
     """Raises `ConformanceError` unless two values have equal contents, lengths, dtypes, shapes and order of names.
 
-    A value is an array, tensor or number, or a mapping or sequence of values. A tensor equals an array of the same
+    A value is an array, tensor or number, or a mapping or sequence of values. A tensor equals an array with the same
     contents. The error message contains the first difference and `where`, the expression that returned `found`.
     """
     if isinstance(expected, Mapping):
@@ -106,7 +106,7 @@ def require_same(found: Any, expected: Any, *, where: str) -> None:
 
 
 def columns_of(spans: Any, *more: str) -> dict[str, Any]:
-    """Returns {name: column} of spans or a batch of spans; the names are documents, starts, lengths and `more`."""
+    """Returns the columns of spans, or of a batch of spans: `documents`, `starts`, `lengths` and those in `more`."""
     return {name: getattr(spans, name) for name in ("documents", "starts", "lengths", *more)}
 
 

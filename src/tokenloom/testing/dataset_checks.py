@@ -31,11 +31,11 @@ from tokenloom.testing.checks import (
 _MAX_BLEND_SAMPLES = 8
 _BLEND_ATTRIBUTES = ("index_split", "unique_identifiers", "dataset_path", "config")
 _MEMBER_ATTRIBUTES = ("spans", "lengths", "padded_lengths")
-"""Attributes that a blend has only if its datasets have them."""
+"""Attributes that a blend has only if all datasets in the blend have them."""
 
 
 def check_dataset(dataset: Any, *, num_samples: int = 8, num_workers: int = 2) -> CheckReport:
-    """Checks that a dataset meets the requirements of loaders and blends; skips a check if its method is missing.
+    """Checks that a dataset meets the requirements of loaders and blends; skips checks of missing methods.
 
     `dataset[k]` defines sample k. All other ways to read sample k must give the same data: a second access, `sample`,
     `batch`, preallocated arrays, worker processes, threads, blends and a pickled copy.
@@ -228,13 +228,13 @@ class _DatasetChecks:
                 skip(f"{name} has no `{attribute}`")
 
     def _without(self, attribute: str) -> str | None:
-        """Returns the class name of a dataset that lacks `attribute` (the checked one or one of its blend), or None."""
+        """Returns the class name of the dataset, or of a member of the blend, that lacks `attribute`; or None."""
         is_of_members = attribute in _MEMBER_ATTRIBUTES and isinstance(self._dataset, BlendedDataset)
         owners = self._dataset.datasets if is_of_members else [self._dataset]
         return next((type(owner).__name__ for owner in owners if not hasattr(owner, attribute)), None)
 
     def _shuffled(self) -> list[int]:
-        """Returns the positions of the chosen samples in descending order, then the largest of them again."""
+        """Returns the positions of the chosen samples in descending order, then the largest position again."""
         backwards = list(reversed(self._samples))
         return [*backwards, backwards[0]]
 

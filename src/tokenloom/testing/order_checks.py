@@ -159,7 +159,7 @@ class _OrderChecks:
             skip(f"{type(self._order).__name__} has no `{method}`")
 
     def _read(self, order: Any, positions: NDArray[np.int64]) -> list[list[Any]]:
-        """Returns a list per position: of a `SpanOrder` the columns of spans, of a `BlendOrder` dataset and sample."""
+        """Returns a list per position: the span columns of a `SpanOrder`, then dataset and sample of a `BlendOrder`."""
         found: list[list[Any]] = [[] for _ in positions]
         if isinstance(order, SpanOrder):
             batch = order.spans(positions, keep_empty=False)

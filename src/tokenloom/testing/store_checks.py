@@ -84,7 +84,7 @@ class _StoreChecks:
             list(executor.map(read, starts, (start + 64 for start in starts)))
 
     def takes_all_keys(self) -> None:
-        """keys that differ only in case or special characters name different objects"""
+        """keys that differ only in case or special characters refer to different objects"""
         names = ["a b", "a+b", "a%20b", "a=b&c", "ä", "a.b", "A b"]
         put = {name: self._put(f"keys/{name}", name.encode()) for name in names}
         for name, (address, version) in put.items():
@@ -141,7 +141,7 @@ class _StoreChecks:
         require(dict(found) == expected, f"{expected} from `objects`", found)
 
     def _tree(self, name: str) -> ObjectAddress:
-        """Writes objects into folder NAME, its subfolders, and folder NAME-not; returns the address of folder NAME."""
+        """Writes objects into folder `name`, its subfolders and folder `name`-not; returns the address of `name`."""
         for key in _TREE:
             self._put(f"{name}/{key}", key.encode())
         self._put(f"{name}-not/a", b"beside")
