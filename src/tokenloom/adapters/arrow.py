@@ -35,7 +35,7 @@ _EXTRA = "parquet"
 _BATCH_BYTES = 32 << 20
 _MAX_ROWS = 1 << 16
 _MAX_TOKENS = (1 << 31) - 1
-"""The offsets of Arrow lists are int32."""
+"""Maximum tokens of a record batch, because the offsets of Arrow lists are int32."""
 
 _IDS = ("input_ids", "tokens", "labels", "position_ids")
 _NOT_EXPORTED = ("attention_mask",)  # sequence_length**2 values, which follow from positions and boundaries
@@ -78,7 +78,7 @@ class DocumentRows:
         return self._arrow.Table.from_batches([self._batch(first, last, self._token_ends(first, last))])
 
     def _token_ends(self, first: int, last: int) -> NDArray[np.int64]:
-        """Returns 0, then the cumulative token counts of documents [first, last), int64[last - first + 1]."""
+        """Returns int64[last - first + 1]: 0, then the cumulative token counts of documents [first, last)."""
         bounds = self._pair.document_indices[first : last + 1]
         sums = np.append(0, np.cumsum(self._pair.sequence_lengths[bounds[0] : bounds[-1]], dtype=np.int64))
         ends: NDArray[np.int64] = sums[bounds - bounds[0]]
@@ -117,7 +117,7 @@ class DocumentRows:
         return columns
 
     def _values(self, first: int, last: int) -> NDArray[Any]:
-        """Returns the tokens of sequences [first, last); a view if the sequences are contiguous in a mapped file."""
+        """Returns the tokens of sequences [first, last), as a view if the sequences are contiguous in a mapped file."""
         pair = self._pair
         pointers, lengths = pair.index.sequence_pointers[first:last], pair.sequence_lengths[first:last]
         mapped, itemsize = mapped_bytes(pair.byte_source), pair.dtype.itemsize
@@ -188,7 +188,7 @@ def document_batches(prefix: str | os.PathLike[str], *, tokenizer: Any = None, b
         {'document': [0, 1], 'tokens': [[5, 6, 7], [8]]}
 
     Args:
-        prefix: path or address of the pair without suffix.
+        prefix: path or address of the pair, without suffix.
         tokenizer: tokenizer for the column `text`: an object, or a path or name for `load_tokenizer`; None: no column.
         batch_bytes: maximum bytes of tokens in a batch; a larger document gets a batch of its own.
     """
@@ -199,19 +199,19 @@ def sample_batches(dataset: Any, *, num_samples: int | None = None, batch_bytes:
     """Returns a `pyarrow.RecordBatchReader` over the samples of a dataset, blend or run, in order.
 
     Columns: `sample`, the position; `input_ids`, `labels`, `loss_mask` and `position_ids` as lists of fixed size. Token
-    and position ids are int32. The attention mask is left out. **Labels are already shifted by one token**: do not pass
+    and position ids are int32. There is no attention mask. **Labels are already shifted by one token**: do not pass
     them to Hugging Face models, which shift labels themselves.
 
     Args:
         dataset: a dataset with the method `batch`, or with samples of equal shapes.
-        num_samples: number of samples to read, from the start; None for all.
+        num_samples: number of samples to read, from sample 0 on; None for all samples.
         batch_bytes: approximate size of a batch, in bytes.
     """
     return _reader(SampleRows(dataset, num_samples=num_samples), batch_bytes)
 
 
 def named_samples(dataset: Any, positions: NDArray[np.integer[Any]]) -> dict[str, NDArray[Any]]:
-    """Returns the columns of `sample_batches` for the samples at `positions`, as NumPy arrays by name."""
+    """Returns the columns of `sample_batches` for the samples at `positions`, as {name: NumPy array}."""
     batch = {name: array for name, array in batch_of(dataset, positions).items() if name not in _NOT_EXPORTED}
     arrays = {"input_ids" if name == "tokens" else name: narrow(name, array) for name, array in batch.items()}
     return {"sample": positions, **arrays}
@@ -275,7 +275,7 @@ def export_documents(
         output: a `.parquet` or `.arrow` file, or a folder for the files `part-00000.parquet` and so on.
         file_format: format of the parts in a folder: `parquet` or `arrow`.
         row_group_bytes: maximum bytes of tokens in a row group (Parquet) or record batch (Arrow).
-        part_bytes: maximum bytes of tokens in a part of a folder.
+        part_bytes: maximum bytes of tokens in one part file of a folder.
         compression: codec: for Parquet `zstd`, `snappy`, `gzip`, …; for Arrow `zstd` or `lz4`; None for no compression.
             Only uncompressed Arrow files can be memory-mapped without a copy.
         overwrite: whether to replace an existing file, or a folder that contains only parts of an export.
@@ -421,7 +421,7 @@ class _Target:
                 names = os.listdir(self._path)
             others = sorted(name for name in names if not _PART.fullmatch(name))
             if others and self.overwrite:
-                message = f"cannot overwrite `{self._path}`: it contains {others[0]!r}, which no export has written"
+                message = f"cannot overwrite `{self._path}`: the folder has {others[0]!r}, which no export wrote"
                 raise StorageError(message, hint="export to a new folder")
             is_free = self.overwrite or not names
         else:

@@ -53,7 +53,7 @@ def _read(dataset: Any, rows: Mapping[str, Sequence[int]]) -> dict[str, NDArray[
 def save_for_preprocessing(dataset: Any, folder: str | os.PathLike[str]) -> str:
     """Writes a `datasets.Dataset` to a folder that `preprocess_corpus` can read; returns the path of the folder.
 
-    The rows and their order are those of the dataset after its selection and shuffling. If the folder already contains
+    The folder has the rows of the dataset in their order, after `select` and `shuffle`. If the folder already contains
     a dataset with the same fingerprint, nothing is written, so a restarted script can resume `preprocess_corpus`.
 
     Args:
@@ -73,7 +73,7 @@ def save_for_preprocessing(dataset: Any, folder: str | os.PathLike[str]) -> str:
         if _saved_fingerprint(path) == fingerprint:
             return path
         message = f"`{path}` exists and does not contain this dataset"
-        raise OutputExistsError(message, hint="choose another folder, or remove this one")
+        raise OutputExistsError(message, hint="choose another folder, or remove this folder")
     hidden = hidden_path(path, f"{secrets.token_hex(4)}.tmp")
     try:
         with storage_errors("write", hidden):

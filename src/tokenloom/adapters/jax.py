@@ -18,9 +18,9 @@ from tokenloom.datasets.shortcuts import sample_of
 class SampleSource:
     """A `RandomAccessDataSource` for grain's `DataLoader` and `MapDataset`, over a dataset, blend or run.
 
-    Needs neither grain nor torch. Thread-safe and picklable. Token ids and position ids are int32, because **unless
-    `jax_enable_x64` is set, JAX converts int64 arrays**, with a copy and a warning per array. The `repr` identifies
-    data and order; grain's `DataLoader` rejects a checkpoint with another `repr`.
+    Needs neither grain nor torch. Thread-safe and picklable. Token ids and position ids are int32, because **JAX
+    converts int64 arrays unless `jax_enable_x64` is set**, with a copy and a warning per array. The `repr` identifies
+    data and order; grain's `DataLoader` rejects a checkpoint that was saved with another `repr`.
 
     Example:
         >>> source = SampleSource([{"tokens": np.arange(16)}, {"tokens": np.arange(16, 32)}])
@@ -44,7 +44,7 @@ class SampleSource:
 
     def __repr__(self) -> str:
         name = type(self._dataset).__name__
-        if (order := order_of(self._dataset)) is not None:  # no length, which an amendment can change
+        if (order := order_of(self._dataset)) is not None:  # without the length, which an amendment can change
             return f"SampleSource({name}, run={order.order_state(0)['run']!r})"
         known = ""
         if isinstance(self._dataset, (MegatronDataset, BlendedDataset)):

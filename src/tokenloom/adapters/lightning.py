@@ -23,8 +23,8 @@ def lightning_data_module(
 
     Args:
         datasets: a list of the train, valid and test dataset, as from `tokenloom.load(…, split=…)`, with None for a
-            split without data; or only the train dataset; or a function that returns either. Every rank calls the
-            function in `setup`; one rank then builds the index cache for all ranks.
+            split without data; or only the train dataset; or a function that returns such a list or dataset. Every rank
+            calls the function in `setup`; one rank then builds the index cache for all ranks.
         batch_size: samples per batch of one rank.
         settings: further arguments of `ThreadLoader`, such as `num_threads`.
     """
@@ -34,7 +34,7 @@ def lightning_data_module(
 
 
 class Loaders:
-    """A `LightningDataModule` with this rank's loader for each split; for a split without data, the loader is []."""
+    """A `LightningDataModule` with this rank's loader for each split; a split without data has [] as its loader."""
 
     trainer: Any = None  # set by Lightning
 
@@ -73,6 +73,6 @@ def _three(datasets: Any) -> Sequence[Any]:
     if not isinstance(datasets, (list, tuple)):
         return [datasets, None, None]
     if len(datasets) != len(Split) or datasets[0] is None:
-        message = f"`datasets`: must be a train dataset, or a list of train, valid and test, got {datasets!r}"
+        message = f"`datasets`: must be a train dataset, or a list of train, valid and test datasets, got {datasets!r}"
         raise ConfigError(message, hint="pass None for a split without data")
     return datasets

@@ -20,8 +20,8 @@ def iterable_dataset(dataset: Any, sampler: Iterable[Batch]) -> Any:
     """Returns a `torch.utils.data.IterableDataset` that yields a sampler's batches as dicts of torch tensors.
 
     Pass the result to torch's `DataLoader` with `batch_size=None`. Worker w of W yields batches w, w + W, w + 2W, …;
-    `DataLoader` restores the sampler's order. torchdata's `StatefulDataLoader` can resume if the number of workers is
-    the same. Prefer `ThreadLoader` or `build_dataloader` if the framework accepts them.
+    `DataLoader` restores the sampler's order. torchdata's `StatefulDataLoader` can resume if the number of workers
+    does not change. Prefer `ThreadLoader` or `build_dataloader` if the framework accepts them.
 
     Example:
         >>> import torch
@@ -36,7 +36,7 @@ def iterable_dataset(dataset: Any, sampler: Iterable[Batch]) -> Any:
 
 
 class BatchStream:
-    """An `IterableDataset` over a sampler's batches; in a worker process, over the batches of this worker."""
+    """An `IterableDataset` of a sampler's batches; in a worker process, it has only the batches of this worker."""
 
     def __init__(self, dataset: Any, sampler: Iterable[Batch]) -> None:
         self.dataset = dataset
@@ -62,7 +62,7 @@ class BatchStream:
         return {"version": _VERSION, "num_yielded": self._num_yielded}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Makes the next iteration skip the batches that were yielded before `state` was taken."""
+        """Makes the next iteration skip the batches that were yielded before `state` was saved."""
         if state.get("version") != _VERSION:
             raise ConfigError(f"`state`: must be a state of version {_VERSION}, got {dict(state)!r}")
         self._num_to_skip = self._num_yielded = checked_integer("num_yielded", state["num_yielded"], at_least=0)
@@ -78,8 +78,8 @@ def stateful_dataloader(
 ) -> Any:
     """Returns a `torchdata.stateful_dataloader.StatefulDataLoader` that yields one dict of tensors per micro-batch.
 
-    Unlike a loader of `build_dataloader`, this loader can resume: after `load_state_dict` it continues with the next
-    batch, if the number of workers is the same. `ThreadLoader` also can resume, and needs no torchdata and no workers.
+    Unlike a loader of `build_dataloader`, this loader can resume: after `load_state_dict`, iteration continues with the
+    next batch, if the number of workers is the same. `ThreadLoader` can resume, too, without torchdata or workers.
     `settings` are further arguments of `StatefulDataLoader`, such as `snapshot_every_n_steps` and `prefetch_factor`.
     """
     loader_class = require("torchdata.stateful_dataloader", extra="torchdata").StatefulDataLoader

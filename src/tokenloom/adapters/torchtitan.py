@@ -25,7 +25,7 @@ def torchtitan_loader() -> Any:
 
         torchtitan_loader().Config(dataset_path="data/corpus_text_document")
 
-    The `Config` has torchtitan's settings and these:
+    The `Config` has torchtitan's settings and these settings:
 
     - `dataset_path`: the data, as for `tokenloom.load`: a prefix, a glob, a folder, a catalogue or a `run.toml`
     - `settings`: further arguments of `tokenloom.load`, such as `{"split": "99,1,0", "seed": 1}`;
@@ -65,7 +65,7 @@ class Batches:
         )
 
     def open(self, config: Any, seq_len: int) -> Any:
-        """Opens the dataset of a configuration; called on all ranks. A subclass may override it."""
+        """Opens the dataset of a configuration; called on all ranks. A subclass may override this method."""
         if config.dataset_path is None:
             hint = "set `dataset_path` to a prefix, a folder or a `run.toml`, as for `tokenloom.load`"
             raise ConfigError("no `dataset_path` given in the loader's configuration", hint=hint)
@@ -87,7 +87,7 @@ class Batches:
                 return
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns {"tokenloom": the loader's state as text}, equal on all ranks; checkpoints split nested dicts."""
+        """Returns {"tokenloom": state}, equal on all ranks; the state is text, because checkpoints split dicts."""
         return {"tokenloom": json.dumps(self.loader.state_dict())}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:

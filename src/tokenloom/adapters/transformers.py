@@ -22,11 +22,11 @@ class TransformersCollator:
 
     Use it as `data_collator` of `Trainer`, or in a loop: `model(**collator(batch)).loss` is the mean over the labels
     with loss. tokenloom's labels are already shifted by one token: they become `shift_labels`, which transformers then
-    uses for the loss. `labels` has labels shifted back by one, without the last one of each row, which has no place.
+    uses for the loss. `labels` has the labels shifted back by one token, without the last label of each row.
 
-    `position_ids` that restart at 0 prevent attention between documents. In transformers, flash attention supports this
-    only in batches of one row: the collator concatenates the rows of a batch, and returns the boundaries of documents
-    as `cu_seq_lens_q` and `cu_seq_lens_k`. A dense `attention_mask` becomes an additive mask.
+    `position_ids` that restart at 0 prevent attention between documents. In transformers, flash attention supports such
+    positions only in batches of one row: for flash attention, the collator concatenates the rows of a batch, and
+    returns the document boundaries as `cu_seq_lens_q` and `cu_seq_lens_k`. A dense `attention_mask` becomes additive.
 
     Example:
         >>> import torch
@@ -69,7 +69,7 @@ class TransformersCollator:
         if bool((positions[..., 1:] == 0).any()):
             if self.separate_documents is None:
                 hint = "pass `separate_documents`, or load the data with `inter_document_masking=True`"
-                raise ConfigError("the samples have several documents without boundaries", hint=hint)
+                raise ConfigError("a sample has several documents, but no document boundaries", hint=hint)
             inputs |= {"position_ids": positions, "attention_mask": positions.new_ones(positions.shape)}
         return inputs
 
@@ -120,7 +120,7 @@ class PrefixCollator:
 
     Args:
         model: the model or its config; with FlexAttention, the mask is a `BlockMask`, else an additive mask.
-        pad_to: the row is padded to a multiple of this number of tokens.
+        pad_to: number of tokens; the row is padded to a multiple of `pad_to`.
     """
 
     def __init__(self, model: Any = None, *, pad_to: int = 1) -> None:
@@ -133,7 +133,7 @@ class PrefixCollator:
     def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Returns the keyword arguments for a model.
 
-        A feature is {"input_ids": …}, optionally with unshifted "labels", or it is a sample of conversations.
+        Features are {"input_ids": …}, optionally with unshifted "labels"; or samples of conversations (`SFTDataset`).
         """
         if all("input_ids" in feature for feature in features):
             rows = [list(feature["input_ids"]) for feature in features]
