@@ -101,7 +101,7 @@ def test_demo_without_torch_says_so_first_and_goes_all_the_way(tmp_path: Path) -
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[:2] == [
         "torch is not installed: batches are NumPy arrays (tokenloom[torch])",
-        "1. Text: the sources of Python's standard library, as JSON lines",
+        "1. Text: the source code of Python's standard library, as JSON lines",
     ]
     assert re.search(r"start-up:  \d+\.\d\d s to the first batch of NumPy arrays", done.stdout)
 

@@ -241,7 +241,7 @@ def write_rows(path, rows) -> str:
     return str(path)
 
 
-MUST_HAVE = "must have `w`, and a `document` below 2 that no earlier record has"
+MUST_HAVE = "must have `w`, and a document index `document` below 2 that no earlier record has"
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
@@ -262,7 +262,7 @@ def test_rows_of_documents_become_a_column(capsys, tmp_path, valued, form, rows,
         ([(1, 2)], "no row for document 0"),
         ([(1, 2), (1, 3)], f"record 2: {MUST_HAVE}, got {{'document': 1, 'w': 3}}"),
         ([(2, 2)], f"record 1: {MUST_HAVE}, got {{'document': 2"),
-        ([(0, "a")], "record 1: `w` must be numbers, got 'a'"),
+        ([(0, "a")], "record 1: `w` must be one or more numbers, got 'a'"),
     ],
 )
 def test_rows_that_do_not_fit_are_named_and_leave_nothing(capsys, tmp_path, valued, rows, message):

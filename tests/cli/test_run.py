@@ -301,7 +301,7 @@ def test_stream_reads_from_a_position(path, capsys):
     told = record(capsys, "run", "stream", path, "--holdout", "--micro-batch-size", 2)
     assert (told["num_samples"], told["num_tokens"]) == (8, 8 * 16)
     status, _, err = run(capsys, "run", "stream", path, "--position", 97)
-    assert (status, "position 97 is followed by 3 samples, fewer than a batch of 8" in err) == (1, True)
+    assert (status, "from position 97 on, 3 samples are left, fewer than a batch of 8" in err) == (1, True)
 
 
 def test_rows_sums_and_balance(path, capsys):

@@ -14,7 +14,7 @@ from tokenloom.errors import TokenloomError
 from tokenloom.storage.secrets import admit
 
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""Error numbers of a failed write to stdout. `OSError` of other files is wrapped in `StorageError` where it occurs."""
+"""`errno` of a failed write to stdout. Code that uses other files converts `OSError` to `StorageError`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,11 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             cause, status = "interrupted", 130
             if isinstance(stopped, StoppedBySignal):
                 cause, status = str(stopped), stopped.exit_status
-            say("; ".join([cause, *getattr(stopped, "__notes__", ())]))  # notes by `if_stopped`: how to resume
+            say("; ".join([cause, *getattr(stopped, "__notes__", ())]))  # `if_stopped` adds notes on how to resume
         finally:  # flush here: a failure at interpreter exit could not be reported
             if sys.stdout is not None and not sys.stdout.closed:
                 sys.stdout.flush()
-    except BrokenPipeError:  # the reader has exited, as `head` does
+    except BrokenPipeError:  # the reader of stdout has exited, as `head` does
         discard_stdout()
         return 128 + signal.SIGPIPE
     except OSError as error:
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _without_secrets(word: str) -> str:
-    """Replaces the secrets in a URL by placeholders; a URL is an argument or an option's value. See `admit`."""
+    """Returns `word` with placeholders for secrets if `word`, or the option value in it, is a URL; see `admit`."""
     option, equals, value = word.partition("=")
     if word.startswith("--") and "://" in value:
         return option + equals + admit(value)

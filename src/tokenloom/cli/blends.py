@@ -57,20 +57,20 @@ _ALIASES = {
     for name, kind in (("--sft", "sft"), ("--fim-data", "fim"))
 }
 _FIM = {"fim_rate": 0.0, "fim_spm_rate": 0.0, "fim_extra_tokens": {"prefix": 0, "middle": 1, "suffix": 2}}
-"""Placeholders for the required settings of fill in the middle; indices do not depend on these settings."""
+"""Placeholders for the required settings of fill-in-the-middle datasets; indices do not depend on these settings."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions(RunOptions, JsonOption):
-    """Print, for each dataset and split, the tokens, samples and epochs that a build of GPT data would give; then the
-    datasets with too few samples. Reads only .idx files; takes 10 to 100 ns per sample of a weighted blend. The exit
-    status is 1 if the build would fail or a split is empty.
+    """Print, for each dataset and split, the tokens, samples and epochs that building GPT datasets would give. Then
+    print the datasets with too few samples. Reads only .idx files; takes 10 to 100 ns per sample of a weighted blend.
+    The exit status is 1 if the build would fail or a split is empty.
 
     Attributes:
         micro_batch_size: samples per microbatch of a rank.
         data_parallel_size: number of data-parallel ranks.
-        json: print one JSON object: sequence_length, surplus, and two lists with one item per split: `splits`: an
-            object with the lists datasets and problems, or null without data; `resonance`: an object or null.
+        json: print one JSON object: sequence_length, surplus; `splits`: a list with one object per split (null for a
+            split without data): datasets, problems; `resonance`: a list with one object or null per split.
     """
 
     micro_batch_size: Annotated[Count | None, _MIXTURE] = None
@@ -105,7 +105,7 @@ def plan(options: PlanOptions, parser: CommandParser) -> Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerOptions(RunOptions):
-    """Options of Megatron's trainer that determine sample counts and settings.
+    """Options of Megatron's trainer that determine the sample counts and other settings of datasets.
 
     Attributes:
         train_iters: number of training steps.
@@ -121,11 +121,11 @@ class TrainerOptions(RunOptions):
         skip_train: run one validation and no training.
         world_size: number of ranks of the run.
         step_batch_size_schedule: batch sizes by consumed tokens, such as "0:768 250B:1536".
-        phase_transition_iterations: steps at which a new data phase starts; samples are counted per phase.
-        iteration: a training step; the phase that contains this step is built.
+        phase_transition_iterations: steps at which a new data phase starts; each phase has its own sample counts.
+        iteration: a training step; only the indices of the data phase that contains this step are built.
         mmap_bin_files: --no-mmap-bin-files reads .bin files with pread instead of mmap.
         object_storage_cache_path: local folder for copies of .idx files from object storage.
-        per_dataset_sequences_path: file of counts, written by `tokenloom sequences-per-dataset`.
+        per_dataset_sequences_path: file of sequence counts that `tokenloom sequences-per-dataset` has written.
     """
 
     GROUP = "sample counts and settings, with the option names of Megatron's trainer"
@@ -160,7 +160,7 @@ class TrainerOptions(RunOptions):
     per_dataset_sequences_path: Annotated[str | None, Written(metavar="FILE")] = None
 
     def wanted_sizes(self) -> list[int | None]:
-        """Returns sample counts of the splits: from the trainer's options if any is set, else from `RunOptions`."""
+        """Returns the sample count of each split, from the trainer's options if any is set, else from `RunOptions`."""
         named = [name for name in _COUNTS if getattr(self, name) is not None]
         if not named:
             return super().wanted_sizes()
@@ -189,13 +189,13 @@ def _setting(text: str) -> tuple[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheOptions(TrainerOptions, TokenizerOptions, JsonOption):
-    """Build the indices of a run before it starts, on a machine without accelerators. Give the settings of the run and
-    its sample counts (steps times global batch size); the number of ranks does not matter.
+    """Build the indices of a run on a machine without accelerators, before the run starts. Pass the run's settings and
+    sample counts (steps times global batch size); the number of ranks does not matter.
 
     Attributes:
         dataset: kind of dataset.
-        settings: another setting of the dataset's configuration; VALUE is JSON or plain text, as in
-            masking_probability=0.15 or add_extra_token_to_sequence=false; may be repeated.
+        settings: a further setting of the dataset's configuration; VALUE is JSON or plain text, as in
+            masking_probability=0.15 or add_extra_token_to_sequence=false; the option may be repeated.
         path_to_cache: folder of the index cache, local or in a bucket.
         seed: seed of the run.
         num_dataset_builder_threads: number of datasets to build in parallel.
@@ -262,14 +262,14 @@ def prepare_cache(options: CacheOptions) -> Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class CountOptions(DataOptions, JsonOption):
-    """For each dataset of a blend, write two counts as JSON, of sequences and of document boundaries, for the setting
-    `sequences_per_dataset`. A run with this setting checks the counts, and with `fast_cache_load` opens each dataset
-    only when its first sample is read.
+    """For each dataset of a blend, write the number of sequences and the number of document boundaries, as JSON for the
+    setting `sequences_per_dataset`. A run with this setting checks these numbers. With `fast_cache_load`, the run opens
+    a dataset only when the first sample of this dataset is read.
 
     Attributes:
         output: output file (default: standard output).
         overwrite: replace a file with other contents.
-        json: print one JSON object: path, num_datasets, written. Without --output, print the counts on one line.
+        json: print one JSON object: path, num_datasets, written. Without --output, print only the counts, as one line.
     """
 
     output: Annotated[str | None, Written(names=("--output", "--per-dataset-sequences-path"), metavar="FILE")] = None
@@ -306,8 +306,8 @@ class StreamOptions(RunOptions, TokenizerOptions, JsonOption):
     Attributes:
         path_to_cache: folder of the index cache, local or in a bucket.
         fast_cache_load: assume that all indices exist in the cache.
-        defer_npy_index_mmap: open an index only when its first sample is read.
-        per_dataset_sequences_path: file of counts, written by `tokenloom sequences-per-dataset`.
+        defer_npy_index_mmap: open an index only when a sample in this index is first read.
+        per_dataset_sequences_path: file of sequence counts that `tokenloom sequences-per-dataset` has written.
         seed: seed of the run.
         split_name: split to read.
         micro_batch_size: samples per batch.

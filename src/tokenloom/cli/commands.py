@@ -1,4 +1,4 @@
-"""The list of all commands, by group, with the module and the one-line help of each."""
+"""The list of all commands, by group, with the module and the one-line help of each command."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 Groups = dict[str, dict[str, tuple[str, str]]]
 """Commands by group title and command name, as (module, help).
 
-A module is in this package, or has a dotted name; "[extra]" stands for the distribution that this extra installs.
+A module without a dot in its name is in this package; "[extra]" is the distribution that the extra installs.
 Each help text fits a line of 80 columns.
 """
 
@@ -54,7 +54,7 @@ COMMANDS: Groups = {
 }
 
 RUN_COMMANDS: Groups = {
-    "the two files": {
+    "run.toml and run.lock": {
         "init": ("run", "write a run.toml"),
         "lock": ("run", "write run.lock, which lists the exact data of the run"),
         "amend": ("run", "change weights, sources or lengths from a position on"),

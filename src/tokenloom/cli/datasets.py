@@ -36,15 +36,15 @@ from tokenloom.storage.json_files import members_of
 
 @dataclass(frozen=True, kw_only=True)
 class InfoOptions(JsonOption):
-    """Print the counts of documents and tokens, the lengths, the manifest, the origins and the columns of a dataset.
+    """For a dataset, print the counts of documents and tokens, sequence lengths, manifest, origins and columns.
 
     Attributes:
-        prefixes: path of the pair without .bin or .idx, or a folder of pairs.
+        prefixes: path of a pair, without .bin or .idx, or a folder of pairs.
         multimodal: read an index with sequence modes (text and images).
         json: print one JSON object per dataset, one per line: prefix, num_documents, num_sequences, num_tokens,
             num_bytes, dtype, num_empty, shortest, mean_length, longest, hashes (a bool), columns (names), manifest;
-            lists of lists: percentiles [percent, length], histogram [start, stop, count], modes [mode, num_sequences,
-            num_tokens]; and `origins`: null, or an object: num_input_files, num_known_documents.
+            `percentiles`: a list of [percent, length]; `histogram`: a list of [start, stop, count]; `modes`: a list of
+            [mode, num_sequences, num_tokens]; `origins`: null, or an object: num_input_files, num_known_documents.
     """
 
     prefixes: Annotated[tuple[str, ...], Written(metavar="PREFIX", is_positional=True)]
@@ -89,7 +89,7 @@ class VerifyOptions(JsonOption):
     """Check every index row and every token of a dataset.
 
     Attributes:
-        prefixes: path of the pair without .bin or .idx.
+        prefixes: path of the pair, without .bin or .idx.
         multimodal: read an index with sequence modes (text and images).
         vocab_size: also check that every token is below N.
         json: print one JSON object: ok, and `datasets`: a list with one object per PREFIX: prefix, ok, num_tokens,
@@ -218,13 +218,13 @@ def catalogue(options: CatalogueOptions) -> Answer:
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions(JsonOption):
     """Write the documents of a dataset as rows of Parquet or Arrow. With --sequence-length, or for a run.toml, write
-    training samples instead, whose labels are already shifted.
+    training samples instead. The labels of these samples are already shifted by one token.
 
     Attributes:
-        data: path of a pair without .bin or .idx; for samples also a glob, a folder or a run.toml.
+        data: path of a pair, without .bin or .idx; for samples also a glob, a folder or a run.toml.
         output: a file ending in .parquet or .arrow, or a folder for several files.
         overwrite: replace an earlier export.
-        tokenizer: for documents: add a column with their decoded text; for samples: replace the manifest's tokenizer.
+        tokenizer: tokenizer to decode documents into a column `text`; for samples, replaces the manifest's tokenizer.
         sequence_length: write samples of N tokens.
         num_samples: write only the first N samples.
         seed: seed of the shuffle of samples (default 1234).
@@ -232,7 +232,7 @@ class ExportOptions(JsonOption):
         compression: zstd, snappy, lz4 or none.
         row_group_bytes: maximum size in bytes of the tokens in a row group.
         part_bytes: maximum size in bytes of the tokens in one file of an output folder.
-        json: print one JSON object: what ("documents" or "samples"), paths, num_rows, num_tokens, num_bytes.
+        json: print one JSON object: `what` ("documents" or "samples"), paths, num_rows, num_tokens, num_bytes.
     """
 
     data: Annotated[str, Written(metavar="DATA", is_positional=True)]
@@ -271,16 +271,16 @@ class ColumnOptions(JsonOption):
 
     Attributes:
         action: what to do with the columns.
-        prefix: path of the pair without .bin or .idx.
+        prefix: path of the pair, without .bin or .idx.
         name: name of the column.
         values: a .npy file with a row for each token, sequence or document, in the order of the dataset. With --kind
-            document also a .parquet or .jsonl file with a row for each document, in any order; a row has the index of
-            the document under `document`, and the value or list of values under NAME.
+            document, also a .parquet or .jsonl file with a row for each document, in any order: the document index is
+            under the key `document`, and the value or list of values under the key NAME.
         kind: whether VALUES has a row for each token, sequence or document.
-        of: put a token's value into the slot of a sample where the token is the input (token), or the label (label).
+        of: put a token's value into the slot whose input is the token (token), or whose label is the token (label).
         padding: value for the padding of a sample.
         dtype: dtype of the values (default: that of the .npy file, else float32).
-        made_by: text about where the values come from, for `column info` (default: the file name).
+        made_by: origin of the values, a text that `column info` prints (default: the file name).
         overwrite: replace an existing column.
         json: print one JSON object: prefix, and `columns`: an object with one object per column, by name: kind, dtype,
             shape, num_bytes, crc32, of, padding, made_by, about (names of further metadata).
@@ -337,7 +337,7 @@ def _add(options: ColumnOptions, name: str, path: str) -> None:
 
 
 def _rows_by_document(path: str, name: str, count: int) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Yields (index of a document, value or values) per row; an invalid row or a repeated document is an error."""
+    """Yields (document index, values) for each row; an invalid row or a repeated document is an error."""
     seen, limits = np.zeros(count, dtype=np.bool_), ReadLimits(max_record_bytes=1 << 30)
     keys, file = ("document", name), whole_file(inspect_input(path))
     with closing(open_slice(file, block_bytes=1 << 22, keys=keys, limits=limits)) as reader:
@@ -349,12 +349,12 @@ def _rows_by_document(path: str, name: str, count: int) -> Iterator[tuple[int, N
                 continue
             document = record.value.get("document") if isinstance(record.value, Mapping) else None
             if type(document) is not int or not 0 <= document < count or seen[document] or name not in record.value:
-                needed = f"must have `{name}`, and a `document` below {count} that no earlier record has"
+                needed = f"must have `{name}`, and a document index `document` below {count} that no earlier record has"
                 raise InputError(f"{where}: {needed}, got {record.value!r:.200}")
             seen[document] = True
             values = np.array(record.value[name])
             if values.dtype.kind not in "biuf":
-                raise InputError(f"{where}: `{name}` must be numbers, got {record.value[name]!r:.200}")
+                raise InputError(f"{where}: `{name}` must be one or more numbers, got {record.value[name]!r:.200}")
             yield document, values
 
 

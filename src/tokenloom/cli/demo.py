@@ -1,4 +1,4 @@
-"""`tokenloom demo`: runs the whole pipeline, from text to batches, on the sources of Python's standard library."""
+"""`tokenloom demo`: runs the whole pipeline, from text to batches, on the source code of Python's standard library."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.tokenizers.load import load_tokenizer
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
-_MOST_TOKENS = 80  # shown per document of the sample
+_MOST_TOKENS = 80  # the most tokens to show of each document of the sample
 _SPECIAL = ["<|endoftext|>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>"]
-_SOURCE_STRIDE = 8  # the tokenizer trains on every eighth source, which takes a second or two
+_SOURCE_STRIDE = 8  # train the tokenizer on every eighth module: one or two seconds
 _MIN_SECONDS = 1.0
 _OPTIONAL = {
     "gigatoken": "gigatoken is not installed: tokenizing is slower (tokenloom[tokenizers])",
@@ -44,7 +44,7 @@ _OPTIONAL = {
 
 @dataclass(frozen=True, kw_only=True)
 class Options(JsonOption):
-    """Turn the sources of Python's standard library into training batches, step by step. Needs no network.
+    """Turn the source code of Python's standard library into training batches, step by step. Needs no network.
 
     Attributes:
         output: folder of the outputs.
@@ -52,7 +52,7 @@ class Options(JsonOption):
         sequence_length: tokens per sample.
         micro_batch_size: samples per batch.
         json: print one JSON object: prefix, num_text_bytes, tokenizer, num_documents, num_tokens, preprocess_seconds,
-            num_samples (an object by split), missing (texts about optional libraries that are not installed), and
+            num_samples (an object by split), missing (texts about optional libraries that are not installed);
             `stream`: an object: tensors, startup_seconds, num_epochs, num_batches, num_tokens and seconds.
     """
 
@@ -71,7 +71,7 @@ def run(options: Options) -> Iterator[Answer]:
     with storage_errors("create", folder):
         os.makedirs(folder, exist_ok=True)
 
-    yield _step(*missing, "1. Text: the sources of Python's standard library, as JSON lines")
+    yield _step(*missing, "1. Text: the source code of Python's standard library, as JSON lines")
     num_bytes = 0
     with PendingFile(corpus) as file:
         for name, text in _source_texts():
@@ -126,7 +126,7 @@ def run(options: Options) -> Iterator[Answer]:
 
 
 def _step(*lines: str) -> Answer:
-    return Answer(iter(()), lines)  # the record is part of the last answer
+    return Answer(iter(()), lines)  # the JSON object is part of the last answer
 
 
 def _source_texts() -> Iterator[tuple[str, str]]:
@@ -138,7 +138,7 @@ def _source_texts() -> Iterator[tuple[str, str]]:
 
 
 def train_tokenizer(path: str, *, vocab_size: int) -> TextTokenizer:
-    """Trains a byte-level BPE tokenizer on every eighth module of `_source_texts`; writes it to `path`."""
+    """Trains a byte-level BPE tokenizer on every eighth text of `_source_texts`; writes the tokenizer to `path`."""
     tokenizer = require("tokenizers", extra="preprocess").ByteLevelBPETokenizer()
     texts = (text for _, text in itertools.islice(_source_texts(), 0, None, _SOURCE_STRIDE))
     settings = {"vocab_size": vocab_size, "min_frequency": 0, "special_tokens": _SPECIAL}

@@ -1,8 +1,8 @@
 """Prints errors, warnings and progress to stderr.
 
 Messages of other packages name Python settings, such as `` `restart=True` `` or `` `memory_bytes` ``. This module
-replaces these settings by options of the running command, such as `` `--restart` ``. If a hint offers alternatives, as
-in `A; B` or `A, or B`, this module removes an alternative with a setting for which the command has no option.
+replaces these settings by options of the running command, such as `` `--restart` ``. A hint may offer alternatives, as
+in `A; B` or `A, or B`. An alternative is removed if it names a setting for which the command has no option.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _ALTERNATIVES = re.compile(r"(; |, or (?:else )?)")
 
 
 def in_options(text: str, parser: argparse.ArgumentParser) -> str:
-    """Replaces each setting in a text by the option of the command, if the command has one."""
+    """Returns `text` with each setting replaced by the option of the command; settings without an option stay."""
 
     def replace(match: re.Match[str]) -> str:
         with_, setting, value = match[1] or "", match[2], match[3]
@@ -62,7 +62,7 @@ def in_options(text: str, parser: argparse.ArgumentParser) -> str:
 
 
 def hint_in_options(hint: str, parser: argparse.ArgumentParser) -> str | None:
-    """Replaces settings by options; drops alternatives whose `setting=value` has no option; None if none is left."""
+    """Like `in_options`, but omits alternatives whose `setting=value` has no option; None if all are omitted."""
     parts = _ALTERNATIVES.split(hint)
     kept = ""
     for separator, part in zip(["", *parts[1::2]], parts[::2], strict=True):
@@ -73,7 +73,7 @@ def hint_in_options(hint: str, parser: argparse.ArgumentParser) -> str | None:
 
 
 def error_lines(error: errors.TokenloomError, parser: argparse.ArgumentParser) -> str:
-    """Formats an error: its message, its hint and the link to its section of docs/troubleshooting.md."""
+    """Returns the lines that report an error: message, hint and a link to a section of docs/troubleshooting.md."""
     lines = [f"error: {in_options(error.message, parser)}"]
     hint = None if error.hint is None else hint_in_options(error.hint, parser)
     if _MISSING_KEY.search(error.message) and "keys" in _actions_of(parser):
@@ -86,7 +86,7 @@ def error_lines(error: errors.TokenloomError, parser: argparse.ArgumentParser) -
 
 @contextmanager
 def print_warnings(parser: argparse.ArgumentParser) -> Iterator[None]:
-    """Prints warnings of the `with` block, also logged ones, as `warning: …` lines that name options, not settings."""
+    """Prints warnings and logged warnings of the `with` block as `warning: …` lines that name options, not settings."""
 
     def line_of(message: Warning | str, *_: object, **__: object) -> str:
         return f"warning: {printable(redacted(in_options(str(message), parser)))}\n"
@@ -108,10 +108,10 @@ def _actions_of(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
 
 
 def _option_of(parser: argparse.ArgumentParser, setting: str, value: str | None) -> str | None:
-    """Returns the option of a setting in backticks, such as "`--workers 4`"; None if the command has none."""
+    """Returns a setting's option, with backticks, such as "`--workers 4`"; None if the command has no such option."""
     known, plain = _actions_of(parser), (value or "").strip("'\"")
     if value is None and ("_" not in setting or "run_path" in known):
-        return None  # may be a file or a key of run.toml
+        return None  # the word may be a file or a key of run.toml
     for action in (known.get(setting), known.get(_OTHER_NAMES.get(setting, ""))):
         if action is not None and action.option_strings:
             name = next((name for name in action.option_strings if name.startswith("--")), action.option_strings[0])

@@ -1,8 +1,8 @@
-"""Builds the parser of all commands, whose options come from dataclasses.
+"""Builds the command-line parser; the options of each command come from a dataclass.
 
-Each field of a dataclass is an option: its type gives the allowed values, its docstring the help. A command is a
-function whose argument `options` is such a dataclass; its module is imported when the command runs. The dataclass can
-nest the settings classes of other packages:
+Each field of the dataclass is an option: the type gives the allowed values, the entry under `Attributes` the help. A
+command is a function whose argument `options` is such a dataclass. The module of the function is imported when the
+command runs. The dataclass can nest the settings classes of other packages:
 
     @dataclass(frozen=True, kw_only=True)
     class Options:
@@ -16,7 +16,7 @@ nest the settings classes of other packages:
         settings: CorpusSettings = CorpusSettings()
 
 Wrong usage prints an `error:` and a `hint:` line and exits with status 2. Unknown options are reported before missing
-options, because a misspelled option is unknown, and also missing under its right name.
+options, because a misspelled option is both unknown and, under the right name, missing.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Written:
         help: help text; default: the docstring of the field.
         show: formats the default value for the help text.
         choices: allowed texts.
-        is_positional: makes a positional argument; with `names`, the user passes either the argument or the option.
+        is_positional: makes the field a positional argument; with `names`, the user passes this argument or the option.
         is_hidden: omits the option from the help.
         is_repeated: the user repeats the option, once per value.
         group: title of the help group of this field, or of the fields of a nested class; replaces `GROUP`.
@@ -152,7 +152,7 @@ def shares(text: str) -> dict[str, float]:
 
 
 def split_weights(text: str) -> str:
-    """Parses weights or shares, see `shares`; returns them as weights of train, valid and test, such as `98,1,1`."""
+    """Parses weights or shares, see `shares`; returns the weights of train, valid and test as text: `98,1,1`."""
     named = shares(text)
     if "=" not in text:
         return text
@@ -187,21 +187,21 @@ _OF_TYPES: dict[Any, Written] = {
     float: Written(metavar="NUMBER", parse=_number, show="{:g}".format),
     str: Written(),
 }
-"""Overrides for options of a type, by annotation (see `tokenloom.setting_types`) or type."""
+"""Overrides for the options of fields of one type. A key is an annotation (see `tokenloom.setting_types`) or a type."""
 
 
 def declare(
     parser: Any, kind: type[OptionsT], written: Written = Written()
 ) -> Callable[[argparse.Namespace], OptionsT]:
-    """Adds options to a parser: one per field of a dataclass and its nested dataclasses; fields of subclasses first.
+    """Adds one option to `parser` for each field of the dataclass `kind` and nested dataclasses; subclass fields first.
 
     Class attributes refine the options:
         GROUP: title of the help group of the class's own fields.
         EITHER: tuples of mutually exclusive fields.
         ONE_OF: mapping of a name, for error messages, to a tuple of fields; at least one of the fields is required.
-        WITHOUT_EFFECT: {reason: ignored options in one string, `--flag --option=N --several=N…`}; the help omits them.
+        WITHOUT_EFFECT: {reason: ignored options in one string, `--flag --option=N --several=N…`}; no help shows them.
 
-    Returns a function that builds the dataclass from the parsed options; it raises `ConfigError` for invalid values.
+    Returns a function that builds the dataclass from parsed options, and raises `ConfigError` for invalid values.
     """
     hints, docs = typing.get_type_hints(kind, include_extras=True), _docs(kind)  # type: ignore[arg-type]  # classes are hashable
     known = {field.name: field for field in fields(kind) if field.name not in written.without}  # type: ignore[arg-type]
@@ -225,7 +225,7 @@ def declare(
         others = dict(ours.others)
         if "position" in marks:
             given = {"metavar": "N", "type": option(lambda text: Step(whole_number(text)))}
-            others[f"--{name.rpartition('_')[0] or 'at'}-step"] = {"help": "first position of step N, from 0", **given}
+            others[f"--{name.rpartition('_')[0] or 'at'}-step"] = {"help": "first position of step N (from 0)", **given}
         if ours.is_positional and ours.names:
             others[ours.names[0]] = {"metavar": "PATH", "help": f"the same as {ours.metavar}"}
             parser.one_of[f"{ours.metavar} (or {ours.names[0]})"] = (name,)
@@ -257,13 +257,13 @@ class _IgnoreOption(argparse.Action):
 
 
 def arguments_of(options: object, function: Callable[..., Any], **others: Any) -> dict[str, Any]:
-    """Returns keyword arguments for a function or class: options with the name of a parameter, and `others`."""
+    """Returns keyword arguments for `function`: the `options` with the name of one of its parameters, and `others`."""
     names = inspect.signature(function).parameters
     return {name: value for name, value in vars(options).items() if name in names} | others
 
 
 def _unwrap(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Returns the type in a type hint, without `Annotated` and None, and the annotations of the hint."""
+    """Returns (type, annotations) of a type hint; the type is without `Annotated` and None."""
     marks: tuple[Any, ...] = ()
     while True:
         origin = typing.get_origin(hint)
@@ -284,7 +284,7 @@ def _argument_of(name: str, type_: Any, marks: tuple[Any, ...], default: Any, ou
         return given | {"action": "store_false" if default is True else "store_true", "help": help_}
     is_needed = default is MISSING
     given["default"] = None if is_needed else default
-    if ours.is_positional and ours.names:  # no default, which would overwrite the option's value
+    if ours.is_positional and ours.names:  # a default would overwrite the option's value
         given |= {"nargs": "?", "default": argparse.SUPPRESS}
     elif ours.is_positional:
         given["nargs"] = None if is_needed else "?"
@@ -308,7 +308,7 @@ def _argument_of(name: str, type_: Any, marks: tuple[Any, ...], default: Any, ou
 
 
 def option(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Wraps a parsing function so that argparse prints the text of its `ConfigError`."""
+    """Wraps `parse` so that argparse prints the message and the hint of a `ConfigError`."""
 
     def parsed(text: str) -> Any:
         try:
@@ -344,11 +344,11 @@ _WORDS = (
 class CommandParser(argparse.ArgumentParser):
     """An argument parser that does not accept abbreviated options; its subparsers have the same class.
 
-    An abbreviation could change its meaning with each new option, and the typo `--overwrit` would replace data.
+    The meaning of an abbreviation could change with each new option, and the typo `--overwrit` would replace data.
 
     Attributes:
-        groups: the subcommands.
-        one_of: mapping of a name, for error messages, to a tuple of destinations; at least one of them is required.
+        groups: the subcommands by group, as in `COMMANDS`.
+        one_of: mapping of a name, for error messages, to a tuple of destinations; one or more must be set.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -468,7 +468,7 @@ class CommandParser(argparse.ArgumentParser):
         return "\n".join([*parts, f"`{self.prog} COMMAND --help` shows the options of a command.\n"])
 
     def _refuse_unknown(self, words: Iterable[str]) -> None:
-        """Exits with an error if there are unknown options."""
+        """Exits with an error if `words` contains unknown options."""
         unknown = dict[str, None]()
         for word in itertools.takewhile(lambda word: word != "--", words):
             found: Any = self._parse_optional(name := word.partition("=")[0])
@@ -507,7 +507,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def build_parser(names: Iterable[str] | None = None) -> CommandParser:
-    """Returns the parser of the command line, with the modules of the named commands loaded (default: all)."""
+    """Returns the command-line parser; loads the modules of the commands `names` (default: all commands)."""
     parser = CommandParser(prog="tokenloom", description="A data pipeline for training large language models.")
     version = f"tokenloom {sys.modules['tokenloom'].__version__}"
     parser.add_argument("-V", "--version", action="version", version=version, help="print the version and stop")
@@ -523,7 +523,7 @@ def did_you_mean(words: str | Iterable[str], known: Iterable[str]) -> str | None
     names, guesses = list(known), dict[str, None]()
     for word in [words] if isinstance(words, str) else words:
         near = get_close_matches(word, names, n=1, cutoff=0.75)
-        if not near and len(word) >= 4:  # a prefix such as `--to`
+        if not near and len(word) >= 4:  # `word` may be a prefix, such as `--to`
             near = [name for name in names if name.startswith(word)][:3]
         if near:
             guesses[" or ".join(f"`{name}`" for name in near)] = None

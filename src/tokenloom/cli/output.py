@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from tokenloom.inspect.shown import Look
 
 _PIPE_COLUMNS = 4096  # wider than any path, so a pipe gets each row on one line
-_MIN_COLUMNS = 12  # of a shortened cell
-_COLUMNS_BETWEEN = 3  # between two cells of a table; one more at the end of a row
-_COLUMNS_PER_TOKEN = 8  # typical upper bound, with line breaks
+_MIN_COLUMNS = 12  # width of a shortened cell
+_COLUMNS_BETWEEN = 3  # between two cells of a table row; one more at the end of the row
+_COLUMNS_PER_TOKEN = 8  # a typical upper bound, which includes line breaks
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -37,7 +37,7 @@ class Answer:
     """The result of a command.
 
     Attributes:
-        record: value that `--json` prints as one line, see `json_text`; of an iterator, each item is one line.
+        record: value that `--json` prints as one line, see `json_text`; an iterator prints one line per item.
         lines: text printed without `--json`.
         status: exit status.
     """
@@ -112,7 +112,7 @@ def print_lines(lines: Iterable[str]) -> None:
 def table(
     columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None, most: int | None = None
 ) -> Iterator[str]:
-    """Yields the lines of a table; columns with a heading are right-aligned, except the first.
+    """Yields the lines of a table; columns with a heading are right-aligned, except the first column.
 
     If there are more than `most` rows, the last printed row is the sum of the omitted rows. On a narrow terminal,
     the widest cells are shortened in the middle; in a pipe, each row is one line of any length.
@@ -147,7 +147,7 @@ def table(
 def facts_lines(title: str, facts: Mapping[str, Any], *, most: int | None = MOST_ROWS) -> Iterator[str]:
     """Yields the lines of a summary (see `HasFacts`): a table of names and values, a table per list, then problems.
 
-    Nested mappings are flattened to "outer inner" names. A value None is omitted; in nested mappings, it is "none".
+    Nested mappings are flattened to "outer inner" names. A value None is omitted; nested, None is "none".
     """
     plain: list[tuple[str, Any]] = []
     tables: dict[str, Any] = {}
@@ -184,7 +184,7 @@ def _cell(value: Any) -> Any:
 
 
 def look_of(*, ids: bool = False, most_tokens: int | None = None) -> Look:
-    """Returns the `Look` for stdout: on a terminal about one screen of tokens per document, in a pipe all tokens."""
+    """Returns the `Look` for stdout: on a terminal, about one screen of tokens per document; in a pipe, all tokens."""
     from rich.console import Console
 
     from tokenloom.inspect.shown import Look
@@ -209,7 +209,7 @@ class StoppedBySignal(KeyboardInterrupt):
 def raise_signals() -> Iterator[None]:
     """Raises `StoppedBySignal` on the first SIGTERM or SIGHUP in the `with` block, and ignores later signals.
 
-    Closed terminals and service managers send several signals at once. A signal that already has a handler keeps it.
+    Closed terminals and service managers send several signals at once. A signal with a handler keeps that handler.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _TEMPLATED = ("HuggingFaceTokenizer", "GPT2BPETokenizer", "GPT2BPE", "BertWordPieceLowerCase", "BertWordPieceCase")
-"""Megatron's tokenizer types that by default add special tokens of a post-processor, such as [CLS], to each text."""
+"""Tokenizer types of Megatron that, by default, add a post-processor's special tokens, such as [CLS], to each text."""
 
-_TOOL = "names of Megatron's preprocess_data.py"
+_TOOL = "option names of Megatron's preprocess_data.py"
 INPUT = Written(metavar="INPUT", names=("--input",), is_positional=True)
 _SPECIAL = Written(names=("--tokenizer-special-tokens", "--special-tokens"), metavar="TOKEN")
 
@@ -36,7 +36,7 @@ class ReferenceTokenizer:
 
     Attributes:
         tokenizer_type: GPT2BPE, HuggingFaceTokenizer, SentencePieceTokenizer, TikTokenizer, BertWordPieceLowerCase,
-            NullTokenizer, …; gives the same ids as Megatron's tokenizer of this type, without downloads.
+            NullTokenizer, …; gives the same ids as Megatron's tokenizer of this type; needs no download.
         tokenizer_model: file or folder of the tokenizer.
         vocab_file: GPT-2's vocab.json, or BERT's vocab.txt.
         merge_file: GPT-2's merges.txt.
@@ -81,10 +81,10 @@ class TokenizerOptions(ReferenceTokenizer):
 
     Attributes:
         tokenizer: a tokenizer.json, a SentencePiece .model, a .tiktoken, GPT-2's vocab.json or BERT's vocab.txt, or a
-            folder with one of these; byte: the ids are the bytes of the text; null:N: texts are lists of ids below N.
-        tokenizer_kind: kind of tokenizer; auto detects it from the content of the file.
-        tiktoken_pattern: regular expression with which tiktoken splits texts, or r50k, p50k, cl100k, o200k (default:
-            that in PATH.json, or that of the published file); for a TikTokenizer v1 or v2.
+            folder with one of these; `byte`: ids are the bytes of the text; `null:N`: texts are lists of ids below N.
+        tokenizer_kind: kind of tokenizer; `auto`: detect the kind from the content of the file.
+        tiktoken_pattern: regular expression with which tiktoken splits texts, or its name: r50k, p50k, cl100k, o200k;
+            v1 or v2 for a TikTokenizer (default: the expression in PATH.json, or that of the published file).
         eod_token: end-of-document token if the tokenizer defines none.
     """
 
@@ -126,10 +126,10 @@ class RunnerOptions:
     """Options for the processes and threads of a job.
 
     Attributes:
-        num_processes: number of processes on this machine (default: one per 8 processors, or fewer).
-        num_workers: number of threads over all processes (default: one per processor).
-        runner: run on this machine or on a Ray cluster.
-        ray_address: address of the Ray cluster (default: the cluster on this machine, or a new one).
+        num_processes: number of processes on this machine (default: enough to use all processors).
+        num_workers: number of threads per process (default: the number of processors per process).
+        runner: run the job on this machine (local) or on a Ray cluster (ray).
+        ray_address: address of the Ray cluster (default: the cluster on this machine, or a new cluster).
         restart: discard the work of an interrupted job instead of resuming the job.
     """
 
@@ -208,15 +208,15 @@ _SETTINGS = written(
         names=("--split",),
         metavar="SPLIT",
         parse=shares,
-        help="write one dataset per split: train=0.99,valid=0.01 or 98,1,1; a hash of the text assigns each document",
+        help="write one dataset per split: train=0.99,valid=0.01 or 98,1,1; a hash of each text chooses its split",
     ),
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions(TokenizerOptions, JobOptions, JsonOption):
-    """Tokenize a corpus into PREFIX_KEY_document.bin and .idx. Run the same command again to resume an interrupted job;
-    run it on several machines with a shared folder to divide the work.
+    """Tokenize a corpus into PREFIX_KEY_document.bin and .idx. Run the same command again to resume an interrupted job,
+    or on several machines with a shared folder to divide the work.
 
     Attributes:
         inputs: files, folders, globs, s3:// URLs, @FILE with a list of these, or - for standard input. Formats are JSON
@@ -224,9 +224,9 @@ class TextOptions(TokenizerOptions, JobOptions, JsonOption):
         named_inputs: the inputs, instead of INPUT; files of unknown format are read as JSON lines.
         partitions: number of processes; the threads of --workers are divided among these processes.
         lang: language for --split-sentences. For other languages, write each text as a list of sentences.
-        dataset_impl: output format; there is only one.
+        dataset_impl: output format; the only format is mmap.
         bos_token: begin-of-document token if the tokenizer defines none.
-        dry_run: show how the first N documents are tokenized, write nothing.
+        dry_run: show how the first N documents are tokenized, and write nothing.
         json: print one JSON object: num_files, num_ignored, num_shards, num_shards_reused, was_complete, num_documents,
             num_duplicates, num_blank_lines, num_rejected, rejected_paths, num_text_bytes, num_tokens, dtype, engine,
             engine_reason, seconds; `datasets`: a list with one object per output: key, split, prefix, num_documents,
@@ -237,7 +237,7 @@ class TextOptions(TokenizerOptions, JobOptions, JsonOption):
     WITHOUT_EFFECT: ClassVar[Any] = {
         "documents always keep the order of the input": "--keep-sequential-samples",
         "progress is printed at fixed times": "--log-interval=N",
-        "by default a job uses all processors; set --workers to limit them": (
+        "by default a job uses all processors; set --processes and --workers to limit them": (
             "--find-optimal-num-workers --workers-to-check=N… --max-documents=N"
         ),
         "use `tokenloom preprocess-chat` for conversations": "--chat-template=N",
@@ -306,7 +306,7 @@ def _preview_lines(preview: CorpusPreview) -> Iterator[str]:
 @dataclass(frozen=True, kw_only=True)
 class ChatOptions(TokenizerOptions, JobOptions, JsonOption):
     """Tokenize conversations into PREFIX.bin, PREFIX.idx and PREFIX.roles.npy, which marks prompts and answers. Run the
-    same command again to resume an interrupted job; run it on several machines with a shared folder to divide the work.
+    same command again to resume an interrupted job, or on several machines with a shared folder to divide the work.
 
     Attributes:
         input_path: JSON lines (.jsonl; also .gz, .zst, .bz2, .xz), .parquet or .arrow.
@@ -327,13 +327,13 @@ def preprocess_chat(options: ChatOptions) -> Answer:
 @dataclass(frozen=True, kw_only=True)
 class MultimodalOptions(TokenizerOptions, JobOptions, JsonOption):
     """Tokenize texts and store them with their images in PREFIX.bin and .idx: a document is the text (mode 0), then the
-    bytes of the image file (mode 1). Run the same command again to resume an interrupted job; run it on several
+    bytes of the image file (mode 1). Run the same command again to resume an interrupted job, or on several
     machines with a shared folder to divide the work.
 
     Attributes:
         input_path: JSON lines, or a folder of file pairs with equal names, such as cat.txt and cat.jpg.
         input_image: folder of images, as for Megatron's preprocess_mmdata.py; record n of INPUT gets the n-th image by
-            file name; writes the records with their images to PREFIX.pairs.jsonl.
+            file name; the records with their images are written to PREFIX.pairs.jsonl.
         json: print one JSON object with the keys of `preprocess`; the object `numbers` has num_text_tokens,
             num_image_bytes, num_truncated.
     """

@@ -47,10 +47,10 @@ from tokenloom.tokenizers.text_tokenizer import TextTokenizer, decoded
 
 Row = dict[str, Any]
 Matches = dict[tuple[int, int], list[tuple[int, int] | None]]
-"""{(source, document): matches}; a match is (start, length) in the document's tokens, or None: the whole document."""
+"""{(source, document): matches}; a match is (start, length) in the document's tokens, None for the whole document."""
 
-_TEXT_WIDTH = 100  # first characters of a document that are shown
-_CHUNK_POSITIONS = 4096  # positions to trace at a time: a million spans of long samples at most
+_TEXT_WIDTH = 100  # number of a document's first characters to show
+_CHUNK_POSITIONS = 4096  # positions to trace at a time; at most a million spans if samples are long
 _CHUNK_DOCUMENTS = 1000  # documents to search for at a time
 _MOST_LINES, _MOST_HELD_OUT, _MOST_SHOWN = 1000, 20, 10
 
@@ -82,12 +82,12 @@ _Numbers = Written(parse=_ranges, is_repeated=True, group=_POSITIONS)
 
 @dataclass(frozen=True, kw_only=True)
 class ShowOptions(SampleOptions, JsonOption):
-    """Decode a document or a training sample. Prints a heading per document and marks special tokens, padding, prompts,
-    answers, and the tokens with loss. If neither --tokenizer nor the manifest names a tokenizer, prints token ids. A
-    terminal shows one screen of a document; pipe the output to `less` to see all. Obeys NO_COLOR and FORCE_COLOR.
+    """Decode a document or a training sample. Prints a heading per document; special tokens, padding, prompts, answers
+    and tokens with loss are marked. If neither --tokenizer nor the manifest names a tokenizer, prints token ids. A
+    terminal shows one screen of a document; pipe the output to `less` to see all of it. Obeys NO_COLOR and FORCE_COLOR.
 
     Attributes:
-        prefix: path of the pair without .bin or .idx.
+        prefix: path of the pair, without .bin or .idx.
         run_path: run.toml of a run, for --position.
         document: show document I of the pair; negative numbers count from the end.
         sample: show sample K of a split of the pair.
@@ -146,7 +146,7 @@ def _of_run(path: str, options: ShowOptions) -> Shown:
 
 
 def _tokenizer_of(opened: Run, path: str | None) -> TextTokenizer | None:
-    """Loads the tokenizer at `path`, or if None, that of the run; if the latter fails, says why and returns None."""
+    """Loads the tokenizer at `path`; if `path` is None, that of the run, or reports why this fails and returns None."""
     if path is not None:
         return load_tokenizer(path)
     try:
@@ -275,19 +275,19 @@ class NamedDocuments(RunPath):
 @dataclass(frozen=True, kw_only=True)
 class TraceOptions(RunFiles):
     """Print the samples at steps or positions of a run. A sample is printed as spans of documents, each span with the
-    source, the pass, and the line or row of the input file. With --worst, rank the documents by their share of the loss
-    that `LossRecorder` stored during training, and print the command that denies them. The exit status is 1 if
-    --check-inputs finds a problem.
+    source, the pass, and the line or row of the input file. With --worst, print instead the documents with the largest
+    share of the loss that `LossRecorder` stored during training, and the command that denies these documents. The exit
+    status is 1 if --check-inputs finds a problem.
 
     Attributes:
-        step: steps, from 0.
-        position: positions of samples, from 0.
+        step: the steps, counted from 0.
+        position: the positions of the samples, counted from 0.
         rank: print only the samples of these data-parallel ranks.
         holdout: --position is a position among the held-out samples.
         text: print the decoded text.
-        from_input: read the record again from the input file, and print it.
-        check_inputs: report input files that have changed since they were tokenized.
-        worst: print instead the N documents with the largest share of loss, with their first words (--text: all words).
+        from_input: print the record, which is read again from the input file.
+        check_inputs: report each input file that has changed since it was tokenized.
+        worst: print only the N documents with the largest share of loss, each with its first words (--text: all words).
         json: print one JSON object per span, one per line: position, step, rank, micro_batch, source, pass, document,
             start, length, file, record (from 1), slot, denied, stage, walk, window, pair, row, run; text with --text,
             input with --from-input; unknown values are null. With --worst one object per document: source, document,
@@ -388,7 +388,7 @@ def _position_chunks(options: TraceOptions, topology: Topology | None, end: int)
 def _worst(
     options: TraceOptions, opened: Run, positions: NDArray[np.int64], origins: SourceOrigins, tokenizer: Any
 ) -> Answer:
-    """Returns the documents with the largest share of the loss, NaN first, and the command that denies them."""
+    """Returns the documents with the largest share of loss (NaN first), and the command that denies these documents."""
     if (folder := _open_losses(opened, options.losses)) is None:
         message = f"no folder `losses` beside `{opened.path}`"
         raise DatasetNotFoundError(
@@ -419,7 +419,7 @@ def _worst(
 
 
 def _open_losses(opened: Run, path: str | None) -> str | None:
-    """Returns the folder of losses: `path`, or if None, `losses` beside `run.toml`; reports incomplete files."""
+    """Returns the losses folder: `path`, or if `path` is None, `losses` beside `run.toml`; reports incomplete files."""
     folder = losses_folder(opened, path)
     for file in () if folder is None else torn_files(folder):
         say(f"`{file}`: the last record is incomplete, and is ignored")
@@ -436,7 +436,7 @@ def _loss_of(row: Row, losses: Mapping[tuple[int, int], SpanLoss]) -> Row:
 def _worst_lines(
     documents: Sequence[Row], positions: Iterable[int], losses: Mapping[tuple[int, int], SpanLoss], *, whole_text: bool
 ) -> Iterator[str]:
-    """Yields the lines of a table of the documents, then of each document's text: the whole text or its first words."""
+    """Yields the lines of a table of documents, then the text of each document: the whole text or its first words."""
     wanted, known = set(positions), {position for position, _ in losses}
     total = sum(each.loss for each in losses.values())
     missing = f", {len(wanted - known):,} without a recorded loss" if wanted - known else ""
@@ -472,18 +472,18 @@ def _deny_lines(options: BatchSizes, opened: Run, documents: Sequence[Row], firs
 
 @dataclass(frozen=True, kw_only=True)
 class WhenOptions(NamedDocuments, RunFiles):
-    """Find every position of a run, past or future, that reads given documents; print the pass and the stage of each.
-    Only --tokens and --ids read the data; everything else is computed. If losses were recorded, also print the loss per
-    token, high losses in color. The exit status is 0 even if no position reads the documents.
+    """Find every position of a run, past or future, that reads given documents; print its pass and stage.
+    Only --tokens and --ids read the data; other searches do not. If losses were recorded, also print the loss per
+    token, with high losses in color. The exit status is 0 even if no position reads the documents.
 
     Attributes:
-        text_file: documents whose whole text equals that of FILE; needs hashes (`preprocess --document-hashes`).
+        text_file: documents whose whole text equals that of FILE; needs text hashes (`preprocess --document-hashes`).
         tokens: documents that contain this text; reads all data.
         ids: documents that contain this sequence of token ids; reads all data.
         until_position: search only before position N.
         json: print one JSON object per span, one per line: the keys of `trace --json`, match (index of the first
             matching token), num_matched (number of matching tokens) and seen (whether training has consumed the
-            position, by run.lock); unknown values are null. With losses, also loss, loss_of (as in `trace --json`) and
+            position, see run.lock); unknown values are null. With losses, also loss, loss_of (as in `trace --json`) and
             loss_level (1: above 1.5 times the median; 2: above 3 times the median; else 0).
     """
 
@@ -508,7 +508,7 @@ def when(options: WhenOptions) -> Iterator[Answer]:
     folder, consumed, documents = _open_losses(opened, options.losses), opened.lock.consumed, sorted(matches)
 
     def rows() -> Iterator[Row]:
-        """Yields the spans with matching tokens, once per match."""
+        """Yields each span with matching tokens, once per match."""
         chunks = (documents[at : at + _CHUNK_DOCUMENTS] for at in range(0, len(documents), _CHUNK_DOCUMENTS))
         tables: Iterable[SpanTable] = (opened.occurrences(_by_source(chunk), stop=stop) for chunk in chunks)
         losses = None
@@ -589,15 +589,15 @@ class DenyOptions(NamedDocuments, RankOptions):
 
     Attributes:
         documents_file: a file of documents (NAME:N) and records (FILE:N), one per line.
-        reason: the reason, stored in run.toml.
-        from_position: the first position with padding, from 0.
+        reason: the reason for the denial, stored in run.toml.
+        from_position: the first position where tokens become padding; positions count from 0.
         until_position: list only changes before position N.
         since_start: also list the spans of the documents at earlier positions.
         dry_run: print the changes, write nothing.
-        json: print one JSON object: path, written, position, reason, listed_until, num_positions, num_tokens; lists of
-            names: documents, already_denied, held_out, no_document; unknown_pairs (prefixes without origins); lists of
-            spans as in `trace --json`: changed and seen (null without --since-start); `digest` and
-            `order_without_denials`: objects with the keys before and after; diff (a list of lines).
+        json: print one JSON object: path, written, position, reason, listed_until, num_positions, num_tokens;
+            `documents`, `already_denied`, `held_out`, `no_document`: lists of names; `unknown_pairs`: prefixes without
+            origins; `changed`, `seen` (null without --since-start): lists of spans as in `trace --json`; `digest`,
+            `order_without_denials`: objects: before, after; `diff`: a list of lines.
     """
 
     ONE_OF: ClassVar[Any] = {
@@ -676,17 +676,17 @@ def _with_steps(table: SpanTable, topology: Topology | None) -> SpanTable:
 @dataclass(frozen=True, kw_only=True)
 class ReplayOptions(RunPath, BatchSizes):
     """Read a range of positions again and print its digest, in the form that `check_reading` returns. The digest is a
-    sum over positions and tokens; ranks, microbatches and threads do not change it. The exit status is 1 if the digest
-    differs from --expect.
+    sum over positions and tokens; ranks, microbatches and threads do not change this sum. The exit status is 1 if the
+    digest differs from --expect.
 
     Attributes:
-        from_position: the first position (default: that of --expect, else 0).
-        to_position: the position after the last one (default: that of --expect, else the end of the run).
+        from_position: the first position to read (default: that of --expect, else 0).
+        to_position: the position after the last position to read (default: that of --expect, else the end of the run).
         expect: the expected digest, as printed, or only its 32 hex digits.
-        expect_file: a file of expected digests, one per line, such as one per checkpoint.
+        expect_file: a file with one expected digest per line, for example the digest of each checkpoint.
         threads: number of reading threads.
         json: print one JSON object per range: digest, run, start, stop, num_samples; if a digest is expected, also
-            expected and matches.
+            `expected` and `matches`.
     """
 
     EITHER: ClassVar[Any] = (("expect", "expect_file"),)

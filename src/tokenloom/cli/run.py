@@ -44,7 +44,7 @@ _NEW = ("prefix", "num_tokens", "since")
 _DEFAULT_LENGTH = 4096
 _MOST_NAMED = 4
 _RUN_GROUP = "settings of the run (they override --args-file)"
-_STAGE = "a new stage, which replaces the rest of the current one"
+_STAGE = "a new stage, which replaces the rest of the current stage"
 
 
 def _count(text: str) -> int:
@@ -98,7 +98,7 @@ class InitOptions(JsonOption):
         tokenizer: path of the tokenizer of the data.
         holdout: share of each source to hold out for validation, such as 0.1%.
         json: print one JSON object: path, data (a list), others (arguments of --args-file that are not about data), and
-            `not_taken`: a list with one object per argument about data that was ignored: argument, reason.
+            `not_taken`: a list with one object per ignored argument about data: argument, reason.
     """
 
     EITHER: ClassVar[Any] = (("tokens", "samples"), ("folders", "data_path"))
@@ -121,7 +121,7 @@ def run_init(options: InitOptions) -> Answer:
     taken = TakenArguments() if options.args_file is None else take_arguments(read_arguments(options.args_file))
     entries = options.data_path or options.folders or taken.entries
     if not entries:
-        refuse(f"`{options.args_file}` has no `--data-path`", hint="add --data-path")
+        refuse(f"`{options.args_file}` has no `--data-path`", hint="pass --data-path, or add it to the file")
     data, weights = weighted_entries(entries)
     is_sized = options.tokens is not None or options.samples is not None
     others = {
@@ -149,17 +149,17 @@ def run_init(options: InitOptions) -> Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class LockOptions(RunPath, BatchSizes):
-    """Write run.lock beside run.toml: the exact data that the run reads. Reads only headers and manifests. Prints the
-    changes and the first position whose sample changes; writes nothing if training has consumed that position.
+    """Write run.lock, which lists the exact data that the run reads, beside run.toml. Reads only headers and manifests.
+    Prints the changes and the first position whose sample changes; writes nothing if that position is consumed.
 
     Attributes:
         consumed_samples: number of samples that training has consumed (default: as in run.lock).
-        drop: denials: accept that denials were removed from run.toml, or begin later; consumed: accept fewer consumed
-            samples than in run.lock, because training goes back to an earlier checkpoint.
+        drop: with `denials`, accept that run.toml lacks earlier denials, or starts them later; with `consumed`, accept
+            fewer consumed samples than in run.lock, because training goes back to an earlier checkpoint.
         dry_run: print the changes, write nothing.
         json: print one JSON object: path, written, consumed, digest, num_samples, num_sources, num_pairs, num_tokens,
-            stopped, cut_short, no_document (records without a document), unknown_pairs (prefixes without origins),
-            dropped (documents); lists of objects: segments, exhausted; objects or null: changes, moved.
+            stopped, cut_short; `no_document`: records without a document; `unknown_pairs`: prefixes without origins;
+            `dropped`: documents; `segments`, `exhausted`: lists of objects; `changes`, `moved`: objects or null.
     """
 
     consumed_samples: Position | None = None
@@ -258,7 +258,7 @@ class AmendOptions(RunPath, BatchSizes):
     edit and its effects. Both files change, or neither. A change that would move an earlier sample is an error.
 
     Attributes:
-        at_position: the first position that changes, from 0.
+        at_position: the first position that changes; positions count from 0.
         weights: weights of the stage's sources, such as web=5,code=5.
         stage_name: name of the new stage (default: "from" and the position).
         sequence_length: tokens per sample of the stage.
@@ -266,7 +266,7 @@ class AmendOptions(RunPath, BatchSizes):
         samples: total samples of the stage.
         add_source: a new source, such as books='data/books/*'; may be repeated.
         deny: a file that lists documents to deny, such as web:12345, one per line.
-        grow: add the new pairs that the `data` of sources in run.toml matches.
+        grow: add each pair that matches the `data` of a source in run.toml and is not in run.lock.
         dry_run: print the changes, write nothing.
         json: print one JSON object: path, written, position, diff, and the keys of `run lock`.
     """
@@ -294,7 +294,7 @@ def run_amend(options: AmendOptions) -> Answer:
     assert position is not None  # required by the options
     sources = dict(options.add_source)
     if len(sources) < len(options.add_source):
-        refuse("--add-source has the same source twice", hint="list all data of a source in run.toml")
+        refuse("--add-source has the same source twice", hint="pass the source once; list its other data in run.toml")
     others = {"position": position, "sources": sources, "denied": options.deny, "grows": options.grow}
     amendment = Amendment(**arguments_of(options, Amendment, **others))
     amended = amend_run(options.run_path, amendment, write=not options.dry_run)
@@ -330,11 +330,11 @@ def run_check(options: CheckOptions) -> Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class IdOptions(RunPath, BatchSizes):
-    """Print the ID of a run, which amendments do not change: a SHA-256 of the seed and the initial data. Loaders store
+    """Print a run's ID, a SHA-256 of the seed and the initial data; amendments do not change the ID. Loaders store
     the ID as `run` in their state. Also print a digest of the sample order before a position. RUN may be a lock file.
 
     Attributes:
-        position: the position, from 0 (default: the number of consumed samples in run.lock; if that is 0, no digest).
+        position: end of the digest, exclusive (default: number of consumed samples in run.lock; if 0, print no digest).
         json: print one JSON object: path, run, position, digest and num_samples.
     """
 
@@ -359,7 +359,7 @@ class DigestOptions(RunPath, BatchSizes):
     """Print a SHA-256 of all that determines the samples before a position; equal digests mean equal samples.
 
     Attributes:
-        position: the position, from 0 (default: number of consumed samples in run.lock; if that is 0, end of the run).
+        position: end of the digest, exclusive (default: number of consumed samples in run.lock; if 0, end of the run).
         json: print one JSON object: position, digest and run.
     """
 
@@ -388,13 +388,13 @@ _EXHAUSTED = {
 class PlanOptions(RunPath, BatchSizes):
     """Print what a run will read, computed from run.lock without reading data: the samples, tokens and passes of each
     source per stage, where passes end, where a source reaches its maximum number of passes, and which tokens are never
-    read. With --tokens-per-second, also print times, and with --start, dates.
+    read. With --tokens-per-second, also print times; with --start, also dates.
 
     Attributes:
         tokens_per_second: training throughput over all ranks.
         start: date and time at which training reads the first unconsumed position (default: print no dates).
-        json: print one JSON object: run, cut_short, num_samples, num_tokens; lists of objects: segments, sources, caps;
-            and the object `end`. Segments, caps and `end` have step, seconds and date if the options determine these.
+        json: print one JSON object: run, cut_short, num_samples, num_tokens; `segments`, `sources`, `caps`: lists of
+            objects; `end`: an object. Segments, caps and `end` have step, seconds and date if the options give these.
     """
 
     tokens_per_second: Annotated[float | None, Written(metavar="N", group="dates")] = None
@@ -455,7 +455,7 @@ class _Schedule:
         self._speed, self._start = options.tokens_per_second, options.start
 
     def facts(self, position: int | None) -> dict[str, Any]:
-        """Returns `step`, `seconds` and `date` of a position; leaves out those that the options do not determine."""
+        """Returns `step`, `seconds` and `date` of a position; omits the values that the options do not determine."""
         facts: dict[str, Any] = {}
         if position is not None and self._sizes is not None:
             facts["step"] = self._sizes.step_of_position(position)
@@ -472,7 +472,7 @@ class _Schedule:
         return facts
 
     def text(self, position: int) -> str:
-        """Formats a position with its step, and the date at which training reads it, or else the time until then."""
+        """Formats a position with its step and date; without a date, with the time until training reads it."""
         facts = self.facts(position)
         words = [f"step {facts['step']:,}"] if "step" in facts else []
         if "date" in facts:
@@ -497,14 +497,14 @@ def _reading(reading: PlannedReading) -> tuple[str | int | None, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerOptions(RunPath, BatchSizes):
-    """Account for the tokens of a run before a step. For each stage and source, print counts of tokens: read with loss,
-    read without loss (by reason), never read, and left for later. Then print what the samples contain. The exit status
-    is 1 if these counts do not add up. Data is read only where the loss of tokens depends on it.
+    """Account for the tokens of a run before a step. For each stage and source, count the tokens that are read with
+    loss, read without loss (by reason), never read, or left for later. Then print what the samples contain. The exit
+    status is 1 if the counts do not add up. Data is read only where it decides which tokens have loss.
 
     Attributes:
         until_position: count only positions before N (default: the whole run).
-        json: print one JSON object: run, position, balance; `total`: an object of counts; `sources`: a list with such
-            an object per source; `stages`: a list with one object per stage, which has its own total and sources.
+        json: print one JSON object: run, position, balance; `total`: an object of counts; `sources`: a list with one
+            such object per source; `stages`: a list with one object per stage, with `total` and `sources` of the stage.
     """
 
     until_position: Position | None = None
@@ -551,10 +551,10 @@ class DiffOptions(JsonOption):
     under other names. The exit status is 1 if any position differs.
 
     Attributes:
-        before: a run.toml or a lock file, such as an older lock.
+        before: a run.toml, or a lock file such as an older run.lock.
         after: a run.toml or a lock file to compare with A.
         until_position: compare only positions before N (default: all).
-        json: print one JSON object: position, before, after, reason, runs, ends, stop; lists: settings, sources.
+        json: print one JSON object: position, before, after, reason, runs, ends, stop; `settings`, `sources`: lists.
     """
 
     before: Annotated[str, Written(metavar="A", is_positional=True)]
@@ -586,10 +586,10 @@ class RunStreamOptions(RunPath, BatchSizes):
     data in object storage, the bytes fetched.
 
     Attributes:
-        position: the first position, from 0 (default 0).
+        position: the first position to read (default 0).
         micro_batch_size: samples per batch.
         batches: maximum number of batches.
-        holdout: read the held-out samples instead.
+        holdout: read the held-out samples of the run instead of its training samples.
         json: print one JSON object: position, num_batches, num_samples, num_tokens, seconds, wait_seconds,
             longest_wait_seconds, and `storage`: an object of counts by URL, empty for local data.
     """
@@ -607,7 +607,7 @@ def run_stream(options: RunStreamOptions) -> Answer:
     size = options.micro_batch_size
     if start + size > len(dataset):
         left = max(0, len(dataset) - start)
-        refuse(f"position {start} is followed by {left} samples, fewer than a batch of {size}")
+        refuse(f"from position {start} on, {left} samples are left, fewer than a batch of {size}")
     return read_batches(dataset, start, size, options.batches)
 
 

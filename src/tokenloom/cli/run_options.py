@@ -54,7 +54,7 @@ class DataOptions:
 
     def __post_init__(self) -> None:
         if any(getattr(self, name) for name in _ALL_SPLITS) and any(getattr(self, name) for name in _ONE_SPLIT):
-            refuse_usage("options for one split, such as --train-data-path, exclude those for all, such as --data-path")
+            refuse_usage("options for one split (--train-data-path, …) exclude options for all splits (--data-path, …)")
 
     def data_settings(self) -> BlendSettings:
         """Returns the blend as settings of a dataset configuration."""
@@ -151,7 +151,7 @@ class BatchSizes:
 
     Attributes:
         global_batch_size: samples per step, over all ranks.
-        batch_size_schedule: batch sizes by consumed tokens: "0:768 250B:1536" is 768 samples, and 1536 from 250B on.
+        batch_size_schedule: sizes by consumed tokens: "0:768 250B:1536" is 768 samples, then 1536 from 250B tokens on.
     """
 
     GROUP = "batches (use the values of training)"
@@ -202,7 +202,7 @@ class RankOptions(BatchSizes):
             refuse_usage("--micro-batch-size needs --global-batch-size or --batch-size-schedule")
 
     def topology(self, lock: RunLock) -> Topology | None:
-        """Returns the map from positions to steps and ranks; None without batch sizes."""
+        """Returns the map from positions to steps and ranks; None if the user gave no batch sizes."""
         if (sizes := self.batch_sizes(lock)) is None:
             return None
         ranks = {"micro_batch_size": self.micro_batch_size, "data_parallel_size": self.data_parallel_size}
@@ -210,7 +210,7 @@ class RankOptions(BatchSizes):
 
 
 def lock_at(path: str) -> RunLock:
-    """Reads a lock: the one beside `path` if `path` ends with `.toml`, else the lock file `path` itself."""
+    """Reads a lock: the lock beside `path` if `path` ends with `.toml`, else the lock file `path` itself."""
     return Run.open(path).lock if path.endswith(".toml") else read_lock(path)
 
 
