@@ -1,4 +1,4 @@
-"""Synchronization of the ranks of `torch.distributed`: one builds for all; if one fails, all raise the same error."""
+"""Synchronization of the ranks of `torch.distributed`: one rank builds for all; if one fails, all raise its error."""
 
 import lazy_loader
 

@@ -1,7 +1,7 @@
 """Work that either succeeds on all ranks or fails on all ranks with the same cause.
 
-With `Build`, one rank works and the others load its result; with `do_together`, each rank does its part. Values that
-must be the same on all ranks are compared by digest.
+With `Build`, one rank works and the other ranks load the result; with `do_together`, each rank does a part. Values
+that must be the same on all ranks are compared by digest.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 Builders = Literal["auto", "rank0", "node"]
 
 Description = Mapping[str, Mapping[str, str]]
-"""{topic: {name: value}}; all ranks that describe a topic must have the same values for it."""
+"""{topic: {name: value}}; the values of a topic must be equal on all ranks that describe the topic."""
 
 _MOST_GROUPS = 8  # maximum number of groups of ranks in one message; the ranks of a group have the same value
 _SHOWN_SETTINGS = 5
@@ -39,23 +39,23 @@ def do_together(
     compare: Callable[[T], str | None] = lambda _: None,
     name: str | None = None,
 ) -> T:
-    """Calls `work` on every rank of `torch.distributed` and waits for all; returns the result of this rank.
+    """Calls `work` on this rank, then waits for the calls on all other ranks; returns the result of this rank.
 
-    If `work` raises on one rank, or a rank dies, all ranks raise. A rank that fails calls `break_off`, so that ranks
-    that wait in a collective fail too. Then all ranks exchange their errors, and each raises the original error.
+    If `work` raises on one rank, or a rank dies, all ranks raise. A rank that fails with one of `breaks` calls
+    `break_off`, so that ranks that wait in a collective fail too. Then all ranks raise an error with the first cause.
     Without `torch.distributed`, the function only calls `work`.
 
     Args:
         step: name of the work, for error messages.
-        work: the part of this rank; may use collectives.
+        work: does the part of this rank; may use collectives.
         break_off: closes the connections that collectives in `work` use; may be called twice.
-        breaks: errors of `work` after which `break_off` is called, because other ranks may be waiting in a collective.
+        breaks: types of errors of `work` after which `break_off` is called, as other ranks may wait in a collective.
         compare: returns the part of the result that must be the same on all ranks, or None to compare nothing.
-        name: name of the compared part, for error messages.
+        name: name of the part that `compare` returns, for error messages.
 
     Raises:
         BuildError: `work` failed on some rank, or a rank died.
-        DivergenceError: ranks have different values or are at different steps.
+        DivergenceError: results of `compare` differ between ranks, or ranks are at different steps.
     """
     if (meeting := current_meeting()) is None:
         return work()
@@ -77,19 +77,19 @@ def do_together(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Build(Generic[T]):
-    """A build that one rank does for all; the other ranks load the result from a folder.
+    """A build that one rank does for all ranks; the other ranks load the result from a folder.
 
     All ranks must call `together`, at the same place among their collectives. The building ranks call `work` first;
-    then the other ranks call it, to load. If `work` fails on any rank, or a rank is lost, all ranks raise.
+    then the other ranks call `work`, to load. If `work` fails on any rank, or a rank is lost, all ranks raise.
 
     Attributes:
         work: builds what is missing in `folder` and returns the result; called at most once per rank.
         folder: folder of the results; None if every rank builds for itself.
-        look: returns the result if nothing is missing, else None; all ranks that need the result call it first.
+        look: returns the result if nothing is missing, else None; all ranks that need the result call `look` first.
         is_built_on_rank: returns whether this rank needs the result; if not, `together` waits for the other ranks and
             returns None. The lowest rank that needs the result builds it.
-        builders: "rank0": one rank builds. "node": one rank per host builds. "auto": one rank builds, then one rank of
-            each other host, which builds only what it does not find in its folder.
+        builders: "rank0": one rank builds. "node": one rank per host builds. "auto": one rank builds; then one rank of
+            each other host builds only the files that its folder lacks.
         describe: called with the result of `is_built_on_rank`; returns values that must be the same on all ranks.
     """
 
@@ -101,11 +101,11 @@ class Build(Generic[T]):
     describe: Callable[[bool], Description] = lambda _: {}
 
     def together(self) -> T | None:
-        """Builds for all ranks and returns the result. Without `torch.distributed`, this rank calls `work` by itself.
+        """Builds once for all ranks and returns the result; without `torch.distributed`, only calls `work`.
 
         Raises:
             BuildError: a rank failed, died or was silent; the message names the rank and the cause.
-            DivergenceError: ranks are at different steps or have different descriptions.
+            DivergenceError: ranks are at different steps, or their results of `describe` differ.
             ConfigError: `builders` is invalid.
         """
         if self.builders not in get_args(Builders):
@@ -146,7 +146,7 @@ def _no_answers(records: list[Record]) -> list[Record]:
 
 
 def _choose_builders(kind: str, records: list[Record]) -> list[Record]:
-    """Returns the turn of each rank (None: the rank needs nothing); ranks with the same turn build or load together."""
+    """Returns the turn of each rank, None if the rank needs nothing; ranks with equal turns build or load together."""
     if all(record["has"] for record in records):
         return [{"turn": None, "num_turns": 0} for _ in records]
     needing = [rank for rank, record in enumerate(records) if record["wanted"]]
@@ -165,7 +165,7 @@ def _choose_builders(kind: str, records: list[Record]) -> list[Record]:
 def _same_on_all(
     step: str, work: Callable[[], tuple[Record, Description]], decide: Decision = _no_answers
 ) -> Rounds[Record]:
-    """Yields a round and returns its answer; if ranks' descriptions differ, yields a second round, which raises."""
+    """Yields a round and returns the answer; if the descriptions of ranks differ, a second round raises an error."""
     description: Description = {}
 
     def digested() -> Record:
@@ -183,7 +183,7 @@ def _same_on_all(
 
 
 def _compare(decide: Decision, records: list[Record]) -> list[Record]:
-    """Returns the answers of `decide` if all digests are equal; else asks one rank per digest for its description."""
+    """Returns the answers of `decide` if all digests are equal; else requests one description per digest."""
     digests = [record["digests"] for record in records]
     kinds: dict[str, list[list[int]]] = {}
     for topic in dict.fromkeys(topic for each in digests for topic in each):
@@ -211,7 +211,7 @@ def _raise_differences(kinds: Mapping[str, Sequence[list[int]]], records: list[R
 
 
 def _show(holders: Mapping[str | None, list[int]]) -> str:
-    """Formats values and their ranks; of long values, shows the part from shortly before their first difference on."""
+    """Formats values and their ranks; cuts long values to a part that begins shortly before their first difference."""
     texts = [value for value in holders if value is not None]
     same = len(os.path.commonprefix(texts)) if len(texts) > 1 else 0  # noqa: RUF071 - character by character
     start = max(0, same - _SHOWN_CHARACTERS // 4) if same > _SHOWN_CHARACTERS // 2 else 0

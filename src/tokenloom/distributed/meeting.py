@@ -1,4 +1,4 @@
-"""Rounds of communication between all ranks; a round ends with an answer for each rank, or with one error on all.
+"""Rounds of communication between all ranks; a round ends with an answer for each rank, or one error on all ranks.
 
 There is one `Meeting` per process group, from the first step until the group ends, the process ends or a rank is
 lost. A thread of the meeting drives a `Membership` and sends heartbeats, so a busy rank does not count as lost.
@@ -30,7 +30,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _TEXT_CHARACTERS = 2000
-_LEAVE_SECONDS = 0.5  # an exiting rank waits this long for others to read its last message
+_LEAVE_SECONDS = 0.5  # an exiting rank waits this long for other ranks to read its last message
 _NOTE_SECONDS = 1.0
 
 
@@ -44,7 +44,7 @@ class ConnectionLostError(ConsequenceError):
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One step of work on all ranks, after which each rank gets an answer, or all raise the same error.
+    """One step of work on all ranks, after which each rank gets an answer, or all ranks raise the same error.
 
     Attributes:
         step: name of the work in messages; the same on all ranks.
@@ -137,7 +137,7 @@ class Meeting:
             return result
         except (BuildError, DivergenceError):
             raise
-        except BaseException as error:  # an interrupt; leave, so that other ranks do not wait for this one
+        except BaseException as error:  # an interrupt: leave, so that no other rank waits for this rank
             self.close(type(error).__name__)
             raise
         finally:
@@ -208,7 +208,7 @@ class Meeting:
         """Ends the session on all ranks, because this rank leaves; gives up after `_LEAVE_SECONDS`."""
         member = self._member
         stop = time.monotonic() + (0 if member.step is None else _LEAVE_SECONDS)
-        # If the group ended between steps, its store may be gone, and each call would log many lines.
+        # If the group ended between steps, its store may be gone, and each call of the store would log many lines.
         while member.verdict is None and (self.is_current or member.step is not None):
             member.leave(self._reason or "its process or its process group ended")
             member.advance(time.monotonic())
@@ -235,7 +235,7 @@ class Meeting:
 
 
 def _this_process(host: str) -> Record:
-    """Returns the identity of this process; other ranks on its host use it to detect that the process has ended."""
+    """Returns the identity of this process; other ranks on its host thus detect the end of the process."""
     process: Record = {"host": host, "pid": os.getpid(), "namespace": None}
     with suppress(OSError):  # not Linux
         process |= {"namespace": process_namespace(), "start": process_start(os.getpid())}
@@ -243,7 +243,7 @@ def _this_process(host: str) -> Record:
 
 
 def _has_ended(namespace: str | None, process: Record) -> bool:
-    """Returns whether a process has ended; False for a process in another PID namespace, where this is unknown."""
+    """Returns whether a process is known to have ended; always False for a process in another PID namespace."""
     is_visible = namespace is not None and process["namespace"] == namespace
     return is_visible and process_start(process["pid"]) != process["start"]
 
@@ -266,7 +266,7 @@ def current_meeting() -> Meeting | None:
 
 def _forget_meeting() -> None:
     global _meeting
-    _meeting = None  # not closed: to close it would end a file store for all ranks
+    _meeting = None  # not closed: closing the meeting would end a file store for all ranks
 
 
 os.register_at_fork(after_in_child=_forget_meeting)

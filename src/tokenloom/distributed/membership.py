@@ -6,9 +6,9 @@ so keys of an earlier group have no effect.
 
 | Key | Written by | Value |
 |---|---|---|
-| `hello/R` | member R, once | its nonce |
+| `hello/R` | member R, once | the nonce of this member |
 | `session` | the leader | the session name and the nonces of the members |
-| `S/rank/R` | rank R, at each heartbeat | its process, step, last known round, and time |
+| `S/rank/R` | rank R, at each heartbeat | process, step, last known round and time of this rank |
 | `S/reports/N` | all ranks | one line per rank: its report of round N |
 | `S/outcome/N` | the first rank that proposes an outcome | the leader's answers, or a verdict that ends the session |
 
@@ -38,8 +38,8 @@ Decision = Callable[[list[Record]], list[Record]]
 
 _STORE_HOST = "the host of the store of `torch.distributed`, often rank 0,"
 _FROZEN_HINT = (
-    "check whether the host is frozen, swapping, unreachable or powered off; if it is only slow, allow more than {:g} "
-    f"seconds with `tokenloom.set_rank_silence_seconds` or `{SILENCE_VARIABLE}`"
+    "check whether the host is frozen, swapping, unreachable or powered off; if the host is slow, allow more than {:g} "
+    f"seconds of silence with `tokenloom.set_rank_silence_seconds` or `{SILENCE_VARIABLE}`"
 )
 _DEAD_HINT = "read the log of the lost rank, and check whether the system killed it for lack of memory"
 _MOST_NAMED = 8
@@ -48,21 +48,21 @@ _BEATS_PER_SILENCE = 6  # a rank may miss four heartbeats in a row
 _LONGEST_BEAT_SECONDS = 5.0
 _SHORTEST_PAUSE_SECONDS = 0.0003
 _LONGEST_PAUSE_SECONDS = 0.05
-_READS_PER_SECOND = 4000  # of all ranks together while they wait: limits the load on the host of the store
+_READS_PER_SECOND = 4000  # of all waiting ranks together; limits the load on the host of the store
 _CHECK_SECONDS = 0.2  # interval between checks for lost ranks in a step; longer with many watched ranks
 _RECORDS_PER_SECOND = 5000
-_READING_SECONDS = 1.0  # rank 0 waits this long for others to read an outcome
-_GRACE_SECONDS = 0.5  # a process may end this long after its connections
+_READING_SECONDS = 1.0  # rank 0 waits this long for other ranks to read an outcome
+_GRACE_SECONDS = 0.5  # a process may end up to this long after its connections end
 
 _ABSENT = "?"  # never a stored value
 
 
 @dataclass(slots=True)
 class _Peer:
-    """Another rank that this rank watches, and its last record."""
+    """Another rank that this rank watches, and the last record of that rank."""
 
     rank: int
-    heard: float = 0.0  # time of its last heartbeat, on the clock `_attention`
+    heard: float = 0.0  # time of the peer's last heartbeat, on the clock `_attention`
     text: str | None = None
     record: Record = field(default_factory=dict)
 
@@ -73,7 +73,7 @@ class _Peer:
 
 @dataclass(eq=False)
 class Membership:
-    """The state of one rank; the module docstring describes its use.
+    """The state of one rank in the protocol; the module docstring describes how to use this class.
 
     Attributes:
         ranks: number and host of this rank, and the number of ranks.
@@ -82,10 +82,10 @@ class Membership:
         is_gone: returns whether the process of another rank is known to have ended.
         nonce: a random string that identifies this `Membership`.
         silence_seconds: time without a heartbeat after which another rank counts as lost.
-        now: current time of this rank in seconds, set by `advance`. Ranks need no common clock. A jump counts as at
-            most two heartbeat intervals, so a rank that was frozen does not count others as silent.
-        step, report, decide: inputs of the current round; `step` is None between steps, `report` between rounds.
-        answer, verdict: outputs of the round; None until it ends. A verdict ends the session.
+        now: current time of this rank in seconds, set by `advance`. Ranks need no common clock. A jump of `now`
+            counts as at most two heartbeat intervals, so a rank that was frozen does not count other ranks as silent.
+        step, report, decide: inputs of the round; `step` is None between steps, `report` is None between rounds.
+        answer, verdict: outputs of the round; None until the round ends. A verdict ends the session.
     """
 
     ranks: Ranks
@@ -116,7 +116,7 @@ class Membership:
         self._sent: tuple[str, int] | None = None
         self._lost_store: tuple[RuntimeError, float] | None = None
         self._outcome: str | None = None
-        # `_attention` is the time that counts, in seconds; see `now`. The others are times on this clock.
+        # `_attention` is a clock in seconds that limits jumps of `now`. The other attributes are times on this clock.
         self._attention = self._next_check = self._next_beat = self._round_at = self._read_at = 0.0
 
     @property
@@ -135,7 +135,7 @@ class Membership:
     # --- calls of the driver -----------------------------------------------------------------------------------------
 
     def attend(self, step: str) -> None:
-        """Begins the step `step`. In a step ranks wait for each other, and lost ranks are detected."""
+        """Begins the step named `step`. During a step, ranks wait for each other and detect lost ranks."""
         self._is_entering |= self.step is None
         self.step = step
 
@@ -180,12 +180,12 @@ class Membership:
         return self.connect()
 
     def _read(self, key: str) -> str | None:
-        # The only reading call that neither waits for a key nor needs a second round trip.
+        # The only call that reads a key in one round trip and does not wait for a missing key.
         value: str = self.store.compare_set(key, _ABSENT, _ABSENT).decode()
         return None if value == _ABSENT else value
 
     def _read_all(self, keys: list[str]) -> list[str]:
-        """Returns the values of the keys; an empty list if a key does not exist."""
+        """Returns the values of the keys; an empty list if one of the keys does not exist."""
         return [value.decode() for value in self.store.multi_get(keys)] if keys and self.store.check(keys) else []
 
     # --- the session and its rounds ----------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ class Membership:
         return self._session is not None
 
     def _exchange(self) -> None:
-        """Writes the report of this rank; decides the outcome of the round (leader) or reads it (others)."""
+        """Writes the report of this rank; the leader decides the outcome of the round, other ranks read the outcome."""
         if self.report is not None and not self._is_reported:
             line = json.dumps([self.rank, self.report]) + "\n"
             self.store.append(self._key("reports", self._round), line)
@@ -237,7 +237,7 @@ class Membership:
         self._take(self.store.compare_set(self._key("outcome", self._round), "", json.dumps(outcome)).decode())
 
     def _take(self, text: str) -> None:
-        """Ends this round. Rank 0 lets others read the outcome first, because the store may end with rank 0."""
+        """Ends this round. Rank 0 first waits until other ranks read the outcome, as the store may end with rank 0."""
         if self._outcome is None:
             self._outcome, self._read_at = text, self._attention
         outcome = json.loads(text)
@@ -254,7 +254,7 @@ class Membership:
             self.answer = outcome["answers"][outcome["of"][self.rank]]
 
     def _is_awaited(self, outcome: Record) -> bool:
-        """Returns, without waiting, whether others must still read an outcome; False after `_READING_SECONDS`."""
+        """Returns at once whether other ranks still have to read an outcome; False after `_READING_SECONDS`."""
         lost = outcome["verdict"]["lost"] if "verdict" in outcome else []
         keys = [self._key("rank", rank) for rank in range(1, self.size) if rank not in lost]
         with suppress(RuntimeError):  # the outcome is valid even if the store is gone
@@ -277,7 +277,7 @@ class Membership:
             self.store.set(self._key("rank", self.rank), json.dumps(self.process | record))
 
     def _check_peers(self) -> None:
-        """Deletes old keys; in a step also reads the records of watched ranks and detects lost ranks."""
+        """Deletes old keys; during a step, also reads the records of watched ranks and detects lost ranks."""
         is_idle = self.step is None
         busy_seconds = max(_CHECK_SECONDS, len(self._peers) / _RECORDS_PER_SECOND)
         self._next_check = self._attention + (self.beat_seconds / 2 if is_idle else busy_seconds)
@@ -340,7 +340,7 @@ class Membership:
         self.verdict = verdict(message, _FROZEN_HINT.format(self.silence_seconds))
 
     def _give_up(self, message: str, hint: str, lost: Sequence[int]) -> None:
-        """Ends the session with an error on all ranks; on this rank alone if it lost the store or did not join."""
+        """Ends the session with an error on all ranks, or only on this rank if it lost the store or did not join."""
         found = verdict(message, hint, lost)
         if self._session is not None and self._lost_store is None:
             with suppress(RuntimeError):
@@ -354,7 +354,7 @@ def verdict(message: str, hint: str | None = None, lost: Sequence[int] = ()) -> 
 
 
 def decided(reports: list[Record], decide: Decision) -> list[Record]:
-    """Returns the answer of each rank; if reports contain errors or `decide` raises, every answer is that error."""
+    """Returns the answer of each rank; if the reports fail `_check` or `decide` raises, every answer is the error."""
     try:
         _check(reports)
         return decide(reports)
@@ -364,7 +364,7 @@ def decided(reports: list[Record], decide: Decision) -> list[Record]:
 
 
 def _check(reports: list[Record]) -> None:
-    """Raises an error if ranks are at different steps or a rank failed; names a failure not caused by others."""
+    """Raises an error if ranks are at different steps or a rank failed; prefers a failure that no other rank caused."""
     steps = holders_of([report["step"] for report in reports])
     if len(steps) > 1:
         found = ", ".join(f"{name_ranks(ranks)} at {step!r}" for step, ranks in list(steps.items())[:8])
@@ -380,7 +380,7 @@ def _check(reports: list[Record]) -> None:
 
 
 def holders_of(values: Sequence[str | None]) -> dict[str, list[int]]:
-    """Returns the ranks that have each value, the most common value first; ignores None."""
+    """Returns {value: ranks with this value}, the most common value first; ignores None."""
     holders: dict[str, list[int]] = {}
     for rank, value in enumerate(values):
         if value is not None:

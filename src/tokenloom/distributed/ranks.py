@@ -25,7 +25,7 @@ _silence_seconds: float | None = None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
-    """The rank of this process; `host` identifies the machine and is equal for all ranks on it."""
+    """The rank of this process; `host` identifies the machine: all ranks on one machine have the same `host`."""
 
     rank: int
     world_size: int
@@ -49,7 +49,7 @@ def name_rank(rank: int, host: str) -> str:
 
 
 def name_ranks(ranks: Sequence[int]) -> str:
-    """Formats ranks, such as "rank 3" or "ranks 0-2, 5"."""
+    """Formats ranks as text, such as `rank 3` or `ranks 0-2, 5`."""
     runs: list[list[int]] = []
     for rank in ranks:
         if runs and rank == runs[-1][-1] + 1:
@@ -63,13 +63,13 @@ def name_ranks(ranks: Sequence[int]) -> str:
 def set_rank_silence_seconds(seconds: float | None) -> None:
     """Sets the heartbeat timeout: the time without a heartbeat after which a rank counts as lost.
 
-    If a rank is lost, all other ranks of `torch.distributed` raise an error that names it. A thread of each rank sends
-    heartbeats while the rank works, so a long build does not time out. A rank sends no heartbeats while it is frozen,
-    swapped out, powered off or stuck in a call that holds the GIL, and before its first collective call of tokenloom.
-    Call this function before that call. Each rank applies its own timeout, so pass the same value on all ranks.
+    If a rank is lost, all other ranks of `torch.distributed` raise an error that names the lost rank. A thread of each
+    rank sends heartbeats while the rank works, so a long build does not time out. A rank sends no heartbeats before its
+    first collective call of tokenloom, or while the rank is frozen, swapped out, powered off or stuck in a call that
+    holds the GIL. Set the timeout before the first collective call, to the same value on all ranks.
 
     Args:
-        seconds: the timeout, at least 1; None for `TOKENLOOM_RANK_SILENCE_SECONDS` of the environment (default 60).
+        seconds: the timeout, at least 1; None for the environment variable `TOKENLOOM_RANK_SILENCE_SECONDS`, or 60.
 
     Raises:
         ConfigError: `seconds` is not a number, or is below 1.
