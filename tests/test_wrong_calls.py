@@ -36,7 +36,7 @@ hint: pass the tokenizer of the data, such as `tokenizer="tokenizer.json"`
 ConfigError: `tokenizer`: must be a tokenizer, got 5
 hint: give a path, a name such as "gpt2", or an object of `tokenizers`, `transformers` or `tiktoken`
 >>> load("corpus", sequence_length=8, tokenizer=TOKENIZER, num_samples="many")
-ConfigError: `num_samples`: must be 3 sizes (train, valid, test), or one for train, got 'many'
+ConfigError: `num_samples`: must be 3 sizes (train, valid, test), or one size for train, got 'many'
 hint: pass sizes such as [100_000, 1000, None], with None for one epoch
 >>> load("corpus", sequence_length=8, tokenizer=TOKENIZER, eos_mask_loss=True)
 ConfigError: `eos_mask_loss` is not a setting of `load` or `GPTDatasetConfig`

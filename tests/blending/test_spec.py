@@ -142,8 +142,8 @@ def test_entries_per_split(folder):
     ("text", "message"),
     [
         ("{", "`split.json`: invalid JSON: Expecting property name"),
-        ("[]", "`split.json`: must be a mapping with the keys train, valid, test, got 'list'"),
-        ('{"training": ["a"]}', "`split.json`: must be a mapping with the keys train, valid, test, got ['training']"),
+        ("[]", "`split.json`: must be a mapping with keys among train, valid, test, got 'list'"),
+        ('{"training": ["a"]}', "`split.json`: must be a mapping with keys among train, valid, test, got ['training']"),
         ('{"train": "a"}', "train of `split.json`: must be a list, got 'a'"),
         ('{"train": [["a"]]}', "train of `split.json`: must have pairs of weight and prefix, got ['a']"),
         ('{"train": null}', "`split.json`: must have entries for at least one split"),

@@ -27,9 +27,9 @@ def number_type(num_datasets: int) -> type[np.integer[Any]]:
 
 
 class ArrayBlendOrder(StoredOrder):
-    """A `BlendOrder` that is stored as arrays. It needs only the lengths of the datasets.
+    """A `BlendOrder` that is stored as arrays; building the arrays needs only the lengths of the datasets.
 
-    If `size` is None, `weights` are the numbers of samples per dataset; otherwise, they are shares with a sum of 1.
+    `weights` are shares with a sum of 1, or, if `size` is None, the number of samples to take from each dataset.
     `seed` shuffles each block of `mixing_block` consecutive positions; a `mixing_block` of 1 keeps the reference's
     order. `names` are the paths of the datasets, for messages.
     """
@@ -95,7 +95,7 @@ class ArrayBlendOrder(StoredOrder):
             if not 0 <= number < len(self._datasets):
                 return f"row {row} has dataset index {number}, but the blend has {len(self._datasets)} datasets"
             if not 0 <= sample < len(self._datasets[number]):
-                return f"row {row} has sample {sample}, beyond the {len(self._datasets[number])} of dataset {number}"
+                return f"row {row}: sample {sample} of only {len(self._datasets[number])} samples in dataset {number}"
         return None
 
     def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
@@ -108,7 +108,7 @@ class ArrayBlendOrder(StoredOrder):
 
 
 def _mix(chosen: NDArray[Any], samples: NDArray[np.int64], block: int, seed: int) -> None:
-    """Shuffles both arrays within each block, in place; the order in a block depends on its number and `seed` only."""
+    """Shuffles both arrays within each block, in place; the order depends only on the block's number and `seed`."""
     for number, start in enumerate(range(0, len(chosen), block)):
         part = slice(start, start + block)
         words = np.random.Philox(

@@ -114,7 +114,7 @@ class BlendedDataset(Composite):
         )
 
     def verify_indices(self) -> list[str]:
-        """Rebuilds the indices of the blend and its datasets; returns one sentence per difference from those in use."""
+        """Rebuilds the indices of blend and datasets; returns one sentence per difference from the used indices."""
         members = [dataset for dataset in self.datasets if hasattr(dataset, "verify_indices")]
         return [*self.order.verify(), *(problem for dataset in members for problem in dataset.verify_indices())]
 
@@ -158,7 +158,7 @@ class BlendedDataset(Composite):
         return number, sample
 
     def __getitem__(self, idx: int | None) -> Any:
-        """Returns a sample with the `dataset_id` of its dataset; for None, returns a sample without loss."""
+        """Returns the sample at a position, with its `dataset_id`; for None, returns a sample without loss."""
         if idx is None:
             return with_dataset_id(self._number_type(0), self.datasets[0][None])
         number, sample = self.locate(idx)
@@ -166,7 +166,7 @@ class BlendedDataset(Composite):
         return with_dataset_id(self._number_type(number), self.datasets[number][sample])
 
     def sample(self, idx: int) -> dict[str, Any]:
-        """Returns a sample as NumPy arrays."""
+        """Returns the sample at a position as NumPy arrays."""
         if self._overrides.found and self._needs_items("sample"):  # `sample_of` checks overrides of the dataset
             return as_arrays(self[idx])
         number, sample = self.locate(idx)
@@ -175,16 +175,16 @@ class BlendedDataset(Composite):
         return {"dataset_id": np.array(number, dtype=self._number_type), **arrays}
 
     def spans(self, idx: int) -> Any:
-        """Returns the spans of a sample; document numbers are those of the sample's dataset."""
+        """Returns the spans of the sample at a position; document numbers count within the dataset of the sample."""
         number, sample = self.locate(idx)
         return self.datasets[number].spans(sample)
 
     def lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> NDArray[np.int64]:
-        """Returns the `original_seq_len` of samples (None: of all); only if the datasets are like `VarlenDataset`."""
+        """Returns `original_seq_len` of the samples at `positions`, or of all; for datasets such as `VarlenDataset`."""
         return self._numbers_at(positions, lambda dataset, samples: dataset.lengths(samples))
 
     def padded_lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> NDArray[np.int64]:
-        """Returns the `padded_seq_len` of samples (None: of all); only if the datasets are like `VarlenDataset`."""
+        """Returns `padded_seq_len` of the samples at `positions`, or of all; for datasets such as `VarlenDataset`."""
         return self._numbers_at(positions, lambda dataset, samples: dataset.padded_lengths(samples))
 
     def _numbers_at(
@@ -214,12 +214,12 @@ class BlendedDataset(Composite):
 
     @property
     def item_hook(self) -> str | None:
-        """Name of a method that the class of the datasets overrides, but `batch` does not call; None without one."""
+        """Name of a method that the dataset class overrides, but `batch` does not call; None if there is none."""
         return hook_of(self.datasets[0], "batch")
 
     @property
     def fills_batches(self) -> bool:
-        """Whether `batch` can fill given arrays."""
+        """Whether `batch` can fill arrays passed as `out`."""
         return fills_rows(self.datasets[0])
 
     @property
@@ -286,7 +286,7 @@ class BlendedDataset(Composite):
         return [self._share(number, groups[number][0], np.array(groups[number][1])) for number in sorted(groups)]
 
     def _located(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> Iterable[tuple[int, int | None]]:
-        """Returns `locate(position)` for each position, (0, None) for None; makes a single call if all are valid."""
+        """Returns `locate(position)` for each position, (0, None) for None; valid positions need only a single call."""
         rows = np.asarray(positions)  # an array of objects if a position is None
         if rows.ndim == 1 and rows.dtype.kind in "iu" and rows.size:
             given, num_samples = rows.tolist(), len(self)
@@ -300,7 +300,7 @@ class BlendedDataset(Composite):
         return [(0, None) if position is None else self.locate(int(position)) for position in positions]
 
     def facts(self) -> dict[str, Any]:
-        """Returns what `repr` and `info` show: split, samples, and the share of each dataset."""
+        """Returns the facts that `repr` and `info` show: split, number of samples, and the share of each dataset."""
         total = sum(self.weights)
         return {
             "split": self.split.name,

@@ -33,7 +33,7 @@ class DatasetPlan:
         num_sequences: number of sequences of the dataset in the split.
         num_tokens: number of tokens of these sequences, that is, of one epoch.
         weight: configured weight; None if it is not configured or has no effect.
-        share: fraction of the samples of the split, in [0, 1].
+        share: fraction of the split's samples that come from the dataset, in [0, 1].
         num_samples_owed: number of samples that the split takes from the dataset.
         num_epochs_owed: number of epochs that `num_samples_owed` samples cover, such as 2.4.
         num_samples_built: number of samples that the build creates; less than `num_samples_owed` only with a `Problem`.
@@ -144,7 +144,7 @@ class BuildPlan(HasFacts):
         return max(known) if known and len(known) == len(needed) else None
 
     def facts(self) -> dict[str, Any]:
-        """Returns what `repr` and the CLI show: problems, and the tokens and samples of each split."""
+        """Returns the facts that `repr` and the CLI show: problems, and the tokens and samples of each split."""
         splits = [split for split in self.splits if split is not None]
         return {
             "problems": [
@@ -161,10 +161,10 @@ class BuildPlan(HasFacts):
 
 
 def plan_build(config: BlendedMegatronDatasetConfig, sizes: Sizes, *, policy: str | None = None) -> BuildPlan:
-    """Computes exactly what `BlendedMegatronDatasetBuilder(GPTDataset, sizes, …, config)` will build.
+    """Returns the exact plan of the datasets that `BlendedMegatronDatasetBuilder(GPTDataset, sizes, …)` will build.
 
-    Opens each pair and reads two rows of its index per split; for packs, it reads all lengths. Counting the samples of
-    weighted blends takes 10 to 100 ns per sample. If a dataset has too few samples, the plan has a `Problem`.
+    Opens each pair and reads two rows of its index per split, or, for packs, all sequence lengths. Counting the samples
+    of weighted blends takes 10 to 100 ns per sample. If a dataset has too few samples, the plan has a `Problem`.
 
     Example:
         >>> import os, tempfile
@@ -181,7 +181,7 @@ def plan_build(config: BlendedMegatronDatasetConfig, sizes: Sizes, *, policy: st
         (100, 30, 2.4, 3)
 
     Args:
-        config: the settings; a tokenizer is not needed. The defaults of `GPTDatasetConfig` replace missing ones.
+        config: the settings; a tokenizer is not needed. Defaults of `GPTDatasetConfig` replace missing settings.
         sizes: minimum numbers of samples of train, valid and test; None for one epoch.
         policy: `window_policy` to use instead of the config's.
 
@@ -220,7 +220,7 @@ def plan_build(config: BlendedMegatronDatasetConfig, sizes: Sizes, *, policy: st
 
 
 def _checked_lengths(data: IndexedDataset, rows: range) -> Iterator[NDArray[np.int32]]:
-    """Yields the lengths of index rows as one array, which is read and validated only when it is requested."""
+    """Yields a single array, the sequence lengths of `rows`; reads and validates the lengths only on request."""
     lengths = data.sequence_lengths[rows.start : rows.stop]
     check_sum(data, rows, int(lengths.sum(dtype=np.int64)))
     yield lengths
@@ -311,7 +311,7 @@ def _problem(quota: Quota, number: int, dataset: DatasetPlan, epochs: Epochs) ->
 
 
 def sizes_read_once(config: BlendedMegatronDatasetConfig) -> list[int | None]:
-    """Returns the largest size per split at which the weighted `blend` repeats no dataset; None without data."""
+    """Returns per split the largest size at which the weighted `blend` repeats no dataset, or None without data."""
     prefixes, weights = cast(Blend, config.blend)
     assert weights is not None
     shares = normalize(weights)

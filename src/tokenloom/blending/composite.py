@@ -23,8 +23,8 @@ _NUMBER = "dataset_id"
 class Share:
     """The samples that one dataset contributes to a batch.
 
-    `number` is the `dataset_id` of the samples. `samples` lists their positions in the dataset; an element None gives a
-    sample without loss. `rows`: their rows in the batch; None for all rows. `call(function)`: `function(dataset)`.
+    `number`: the `dataset_id` of the samples. `samples`: their positions in the dataset; None gives a sample without
+    loss. `rows`: their rows in the batch; None for all rows. `call(function)` returns `function(dataset)`.
     """
 
     number: int
@@ -44,7 +44,7 @@ class Share:
 
 
 class Composite(HasFacts, HasHooks):
-    """The base class of datasets that return the samples of other datasets, with a `dataset_id` as first entry."""
+    """The base class of datasets that take samples from other datasets and add a `dataset_id` to each sample."""
 
     _number_type: Any
     """The dtype of `dataset_id`."""
@@ -64,7 +64,7 @@ class Composite(HasFacts, HasHooks):
         return self.layout.allocate((count,), integers=integers_of(integer_dtype), empty=empty)
 
     def _fill(self, shares: Iterable[Share], out: dict[str, Any], digests: NDArray[np.uint64] | None) -> dict[str, Any]:
-        """Fills and returns a batch; each dataset fills its rows."""
+        """Fills the arrays `out` of a batch and returns `out`; each dataset fills the rows of its samples."""
         filled = out if digests is None else {**out, TOKEN_DIGESTS: digests}
         for share in shares:
             out[_NUMBER][share.places] = share.number

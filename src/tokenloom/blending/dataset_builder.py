@@ -72,7 +72,7 @@ class BlendedMegatronDatasetBuilder:
     | several | none | None | a blend of all samples of one epoch of each dataset |
 
     With `blend_per_split`, the weight of a single prefix has no effect, and `multiple_validation_sets` gives several
-    valid datasets as a list. With `torch.distributed`, call `build` on every rank: one rank builds, the others load.
+    valid datasets as a list. With `torch.distributed`, call `build` on every rank: one rank builds, all others load.
 
     Args:
         cls: the dataset class, such as `GPTDataset`.
@@ -90,7 +90,7 @@ class BlendedMegatronDatasetBuilder:
     """The class of blends."""
 
     uncalled_hooks: ClassVar[Mapping[str, Uncalled]] = dict.fromkeys(_STEPS, Uncalled(_REMEDY, unless=("build",)))
-    """Methods that only the reference calls; `__init__` raises if a subclass overrides one of them, but not `build`."""
+    """Methods that only the reference calls; `__init__` raises if a subclass overrides one without `build`."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class BlendedMegatronDatasetBuilder:
             DivergenceError: settings or data differ between ranks; nothing was built.
             TokenizerError: according to the manifest, another tokenizer tokenized the data.
             OversampledError: a dataset has fewer samples than a blend takes from it.
-            IndexCacheError: the index cache cannot be written, or is missing although the config requires it.
+            IndexCacheError: the index cache cannot be written, or is missing although the config requires the cache.
         """
         if self.config.fast_cache_load:  # assumes that all caches exist
             return self._build() if self.is_built_on_rank() else [None] * len(Split)
@@ -151,7 +151,7 @@ class BlendedMegatronDatasetBuilder:
         return issubclass(self.cls, PairSamples)
 
     def _folder(self) -> str | None:
-        """Returns the folder of the indices; None if they have no folder."""
+        """Returns the folder of the indices; None if the indices have no folder."""
         if self.config.mock or self.config.path_to_cache is not None:
             return self.config.path_to_cache
         prefix = next((quota.prefixes[0] for quota in self.quotas if quota is not None), None)
@@ -160,7 +160,7 @@ class BlendedMegatronDatasetBuilder:
         return None if prefix is None else os.path.dirname(os.path.abspath(prefix))
 
     def _who_builds(self) -> Builders:
-        """Returns which ranks build; if the indices are in a bucket, the default is rank 0 only."""
+        """Returns the value of `builders`; if the indices are in a bucket, "auto" becomes "rank0"."""
         folder = self.config.path_to_cache
         return "rank0" if self.builders == "auto" and folder is not None and is_remote(folder) else self.builders
 
@@ -181,7 +181,7 @@ class BlendedMegatronDatasetBuilder:
         return description
 
     def _load(self) -> list[Any] | None:
-        """Returns the splits, or None if an index is missing; opens and describes all data."""
+        """Returns the datasets of the splits, or None if an index is missing; opens and describes all data."""
         self._data = {}
         with forbid_building():
             try:
@@ -237,7 +237,7 @@ class BlendedMegatronDatasetBuilder:
         datasets = [built[quota.split, number] for number in range(len(quota.prefixes))]
         if not quota.is_blend:
             return datasets[0] if quota.kind == "single" else datasets
-        # No `len` for weighted blends: it would open data that can stay closed until the first sample.
+        # No `len` for weighted blends: `len` would open data that can stay closed until the first sample.
         weights, size = quota.blend_arguments([] if quota.kind == "weighted" else [len(each) for each in datasets])
         if quota.kind == "weighted" and self.config.extend_short_datasets:
             datasets = self._extend(datasets, quota)
@@ -315,4 +315,4 @@ def _in_words(value: Any) -> str:
 
 @cache
 def _name_of(dtype: np.dtype[Any]) -> str:
-    return dtype.name  # cached, as NumPy computes it each time
+    return dtype.name  # cached, as NumPy computes a name at each access

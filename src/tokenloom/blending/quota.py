@@ -23,7 +23,7 @@ Sizes = Sequence[int | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """The datasets of one split, and the number of samples to build of each.
+    """The datasets of one split, and the number of samples to build from each dataset.
 
     Attributes:
         split: the split.
@@ -73,7 +73,7 @@ def three_sizes(sizes: Sizes | int | None, *, name: str = "sizes") -> Sizes:
     if sizes is None or isinstance(sizes, (int, np.integer)):
         return [sizes if sizes is None else checked_integer(name, sizes), None, None]
     if isinstance(sizes, (str, bytes, Mapping)) or not hasattr(sizes, "__len__") or len(sizes) != len(Split):
-        message = f"`{name}`: must be {len(Split)} sizes (train, valid, test), or one for train, got {sizes!r}"
+        message = f"`{name}`: must be {len(Split)} sizes (train, valid, test), or one size for train, got {sizes!r}"
         raise ConfigError(message, hint="pass sizes such as [100_000, 1000, None], with None for one epoch")
     return sizes
 
@@ -170,7 +170,7 @@ def remedy_for(surplus: float | None) -> str:
 
 
 def blend_counts(weights: Sequence[float], size: int) -> NDArray[np.int64]:
-    """Returns how many samples a `BlendedDataset` of these weights and size takes from each dataset."""
+    """Returns how many samples a `BlendedDataset` with these weights and this size takes from each dataset."""
     if size == 0:
         return np.zeros(len(weights), dtype=np.int64)
     return blending_counts(np.array(normalize(weights), dtype=np.float64), size)
@@ -193,5 +193,5 @@ def check_weights(datasets: Sequence[Any], weights: Sequence[float], size: int |
             hint = empty if weight == 0 else None
             raise ConfigError(f"weight of {where}: must be finite and above 0, got {weight!r}", hint=hint)
         if size is None and (weight != int(weight) or weight > len(datasets[number])):
-            message = f"weight of {where}: without `size`, must be an integer up to {len(datasets[number])}, its length"
+            message = f"weight of {where}: without `size`, must be an integer up to {len(datasets[number])} samples"
             raise ConfigError(f"{message}, got {weight!r}", hint="pass `size` to use weights as fractions")

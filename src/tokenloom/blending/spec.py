@@ -48,10 +48,10 @@ def parse_blend(
     """Parses a blend and checks that all its pairs exist; pass exactly one argument.
 
     An entry is a prefix, with or without `.bin` or `.idx`; a glob such as `data/*_document` (`**` for any depth); or a
-    directory, which stands for the pairs directly in it. A glob or directory expands to its pairs in sorted order; they
-    share its weight in proportion to their tokens. A pair takes precedence over a directory of the same name. In object
-    storage, a directory must end with a slash (`s3://bucket/data/`), and only the last part of an address may be a
-    glob.
+    directory, which stands for the pairs directly in it. A glob or directory expands to pairs in sorted order, which
+    share the weight of the entry in proportion to their tokens. A pair takes precedence over a directory of the same
+    name. In object storage, a directory must end with a slash (`s3://bucket/data/`), and only the last part of an
+    address may be a glob.
 
     Example:
         >>> import os, tempfile
@@ -125,7 +125,7 @@ def _parse_per_split(source: StrPath | Mapping[str, Sequence[Any] | None]) -> li
     names = [split.name for split in Split]
     if not isinstance(source, Mapping) or not set(source) <= set(names):
         found = sorted(set(source) - set(names)) if isinstance(source, Mapping) else type(source).__name__
-        raise ConfigError(f"{where}: must be a mapping with the keys {', '.join(names)}, got {found!r}")
+        raise ConfigError(f"{where}: must be a mapping with keys among {', '.join(names)}, got {found!r}")
     blends: list[Blend | None] = []
     for name in names:
         if (entries := source.get(name)) is None:
