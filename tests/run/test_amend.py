@@ -370,7 +370,7 @@ def test_what_counts_as_dropped(tmp_path, text, dropped):
 def test_what_was_consumed_is_dropped_by_name_alone(tmp_path):
     path = start(tmp_path)
     lock_run(path, consumed=60)
-    with pytest.raises(ConfigError, match=r"consumed must be at least 60, as in the lock, got 40.*\n.*--drop consumed"):
+    with pytest.raises(ConfigError, match=r"must be at least 60, as in the lock, got 40.*\n.*--drop consumed"):
         lock_run(path, consumed=40)
     assert lock_run(path, consumed=40, drop=("consumed",)).lock.consumed == 40
 

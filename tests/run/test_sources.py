@@ -137,7 +137,7 @@ def test_pairs_of_two_tokenizers(tmp_path):
     write_with_manifest(tmp_path / "a", 3)
     write_with_manifest(tmp_path / "b", 3, sha256="cd" * 32)
     write_source(tmp_path / "c", 3)
-    with pytest.raises(TokenizerError, match=r"sources mix two tokenizers, by sha256: .* `.*a` and .* `.*b`"):
+    with pytest.raises(TokenizerError, match=r"sources mix two tokenizers \(sha256\): .* `.*a` and .* `.*b`"):
         locked(tmp_path, 'web = "a"', 'code = ["c", "b"]')
 
 
@@ -171,7 +171,7 @@ def test_a_holdout_is_not_changed(tmp_path):
     write_source(tmp_path / "a", *[1] * 10)
     old = make_lock(*locked(tmp_path, 'web = { data = "a", holdout = "20%" }'))
     for share, found in (('holdout = "30%"', 3), ("max_passes = 1", 0)):
-        with pytest.raises(ConfigError, match=f"documents held out of `.*a` must stay 2, got {found}"):
+        with pytest.raises(ConfigError, match=f"documents held out of `.*a`: number must stay 2, got {found}"):
             locked(tmp_path, f'web = {{ data = "a", {share} }}', old=old, at=5)
     assert locked(tmp_path, 'web = { data = "a", holdout = "30%" }')[0].pairs[0].held_documents == 3
 

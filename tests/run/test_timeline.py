@@ -139,7 +139,7 @@ def test_a_cut_that_was_not_reached_is_undone():
     after = locked(stage(samples=90, **MAIN), stage("two", samples=9, **MAIN), old=cut, consumed=90)
     found = resolved(stage(samples=90, **MAIN), stage("two", samples=12, **MAIN), old=after, consumed=91)
     assert [each[1:4] for each in found] == [(0, 90, 96), (90, 12, None)]
-    with pytest.raises(ConfigError, match="consumed must be at most 100, the length of the run, got 101"):
+    with pytest.raises(ConfigError, match="consumed positions must be at most 100, the length of the run, got 101"):
         resolved(stage(samples=100, **MAIN), old=locked(stage(samples=100, **MAIN)), consumed=101)
 
 

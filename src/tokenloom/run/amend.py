@@ -1,7 +1,7 @@
 """Writes and edits `run.toml`, and amends a run: changes `run.toml` and its lock from a given position on.
 
-`tomlkit` edits the text and keeps comments, blank lines and the order of keys. The edited text is parsed again. If it
-does not have the intended settings, the error shows the lines to write by hand.
+`tomlkit` edits the text and keeps comments, blank lines and the order of keys. The edited text is parsed again. If the
+parsed settings are not the intended ones, the error shows the lines to write by hand.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ _SUFFIX = re.compile(r"_?(?:text_)?(?:document|sentence)$")
 
 
 def weighted_entries(entries: Sequence[str]) -> tuple[tuple[str, ...], tuple[Fraction, ...]]:
-    """Splits blend arguments, such as `0.8 web 0.2 code`, into prefixes and weights; no weights if all are left out."""
+    """Splits blend arguments, such as `0.8 web 0.2 code`, into prefixes and weights (empty if none are given)."""
     prefixes, weights = parse_alternating(entries, "the blend")
     if weights is not None:
         return tuple(prefixes), tuple(weight_of(Decimal(weight)) for weight in entries[::2])
@@ -251,8 +251,8 @@ def draft_text(
 ) -> str:
     """Returns the text of a new `run.toml` with comments.
 
-    Each path in `data`, relative to the working directory, becomes a source. If `weights` is empty, the only stage
-    reads each source once; if `tokens` or `samples` is given, it reads the sources in proportion to their tokens.
+    Each path in `data`, relative to the working directory, becomes a source. Without `weights`, the only stage
+    reads each source once or, if `tokens` or `samples` is given, all sources in proportion to their tokens.
     `settings` are values of [samples].
     """
     folder, names = os.path.dirname(path), _names(data)
@@ -327,12 +327,12 @@ class Amendment:
 
     Attributes:
         position: first position whose sample may change.
-        weights, sequence_length: those of a new stage that begins at `position` and replaces the rest of an old stage;
-            if weights are empty or the length is None, the new stage has those of the old stage.
-        stage_name: name of the new stage; None derives it from the position.
+        weights, sequence_length: settings of a new stage, which begins at `position` and replaces the rest of an old
+            stage; if a setting is empty or None, the new stage has the setting of the old stage.
+        stage_name: name of the new stage; None for a name derived from the position.
         tokens, samples: size of the new stage; if both are None, the new stage is as long as the rest of the old stage.
         sources: `data` of new sources, by name of the source.
-        denied: path of a file that lists documents to deny; None if there is none.
+        denied: path of a file that lists documents to deny; None without a file.
         denied_documents: names of documents to deny.
         reason: why the documents are denied; stored in `run.toml`, without effect.
         grows: whether to add the pairs that match `data` of the existing sources and are not in the lock.
@@ -423,7 +423,7 @@ def _check_growth(amendment: Amendment, locked: LockedRun) -> None:
         raise ConfigError(message, hint="write new pairs where `data` of a source finds them, or change `data`")
     if grown and not amendment.grows:
         message = f"`data` of source {grown[0][0]!r} has a new pair, `{grown[0][1]}`"
-        raise ConfigError(message, hint="pass `--grow` to read it from this position on, or move it elsewhere")
+        raise ConfigError(message, hint="pass `--grow` to read the pair from this position on, or move it elsewhere")
 
 
 def _new_denials(amendment: Amendment, settings: RunSettings) -> Iterator[DenialSettings]:
@@ -489,7 +489,7 @@ class Denied:
 
     Attributes:
         documents: indices of all documents that the denial lists, by index of the source.
-        again, held_out: those of `documents` that were already denied; those of `documents` that are held out.
+        again: those of `documents` that were already denied. held_out: those of `documents` that are held out.
         changed: spans that become padding, at positions from the denial up to `stop`, exclusive.
         seen: spans of `documents` in samples before the denial's position; None if not requested.
         digests: digests of the order before the denial's position, by the old lock and by the new lock.
@@ -523,7 +523,7 @@ def deny_documents(
     """Denies documents from a position on: adds a `[[denied]]` table to `run.toml` and locks the run; see `amend_run`.
 
     The result lists the spans that become padding before position `until`; None stands for the end of the run, or in an
-    endless run for `AHEAD` positions from the denial on. With `since_start`, it also lists spans before the denial.
+    endless run for `AHEAD` positions from the denial on. With `since_start`, the result has earlier spans, too.
     """
     if until is not None and until < denial.position:
         raise ConfigError(f"`until` must be at least {denial.position}, the position of the denial, got {until}")

@@ -1,6 +1,6 @@
-"""Compares two locks: finds the first position that differs, changed settings and data, and data in common.
+"""Compares two locks: finds the first position that differs, the changed settings and data, and the common data.
 
-Only the locks are read. Data in common are pairs with equal counts and checksums, whatever their names are.
+Only the locks are read. Common data are pairs with equal counts and checksums, whatever the names of the pairs are.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tokenloom.run.source_progress import mixed_size
 from tokenloom.run.timeline import Timeline
 
 MAKE_SAMPLES = ("order", "seed", "documents", "windows", "dataset", "samples")
-"""Settings that change every sample if they change; `mixing_block` is not one of them, since it only moves samples."""
+"""Settings that decide the contents of every sample; `mixing_block` is not listed, since it only moves samples."""
 
 _SETTINGS = (*MAKE_SAMPLES, "mixing_block", "tokenizer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """The first position where two locks differ; `before` and `after` describe the sample there in each lock."""
+    """The first position where two locks differ; `before`, `after`: the old and the new sample there, in words."""
 
     position: int
     before: str
@@ -50,7 +50,7 @@ def check_past(old: RunLock, new: RunLock, consumed: int) -> None:
 
 
 def first_moved(old: RunLock, new: RunLock, stop: int) -> Moved | None:
-    """Returns the first position before `stop` where two locks differ; None if there is none.
+    """Returns the first position before `stop` where two locks differ; None if no position differs.
 
     All earlier samples are equal. The sample at this position is determined differently, but can be equal by chance.
     """
@@ -105,8 +105,8 @@ def stored_order_facts(lock: RunLock) -> dict[str, Any]:
 class LockChanges:
     """The differences between a lock and an older lock.
 
-    `new_data` has each source that gained pairs, with only these pairs. `gone`: names of removed sources. `others`:
-    names of changed settings. `num_denied`: number of documents that the new lock denies, the old never or later.
+    `new_data`: each source that gained pairs, with only its new pairs. `gone`: names of removed sources. `others`:
+    names of changed settings. `num_denied`: number of documents that the old lock denies later or not at all.
     """
 
     new_data: tuple[LockedSource, ...]
@@ -151,7 +151,7 @@ def dropped_denials(old: RunLock, new: RunLock) -> Iterator[str]:
     """Yields denials of the old lock that the new lock lacks or begins later, such as `web:7 from position 9 on`.
 
     Since pairs may move, a document is recognized by the content of its pair and its row in the pair. If the new lock
-    has no pair of this content, the name counts; a denial is then skipped if the new lock does not have its source.
+    has no such pair, a document is recognized by its name; denials of a source that the new lock lacks are skipped.
     """
     by_name = _first_denied(new)
     by_content = {(pair, row): start for start, pair, row in by_name.values()}
@@ -197,7 +197,7 @@ class ChangedSetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedSource:
-    """Numbers of tokens of a source in two runs; sources `names_after` of the second have `common_data` of these."""
+    """Tokens of a source in runs 1 and 2; `common_data` tokens of run 1 are in the sources `names_after` of run 2."""
 
     name: str
     data_before: int
@@ -213,10 +213,10 @@ class RunDifferences:
     Attributes:
         runs: identities of both runs.
         ends: number of positions of each run; None if endless.
-        stop: end of the compared positions, exclusive; None if there is no end.
+        stop: end of the compared positions, exclusive; None if both runs are endless.
         position: first position where the runs differ or that only one run has; None if the runs are equal.
-        before, after: source and window at `position` in each run; None beyond its end or in the reference's order.
-        reason: what differs at `position`, in words; None if one run ends there or the runs are equal.
+        before, after: source and window at `position` in each run; None beyond the end or in the reference's order.
+        reason: what differs at `position`, in words; None if a run ends at `position` or the runs are equal.
     """
 
     runs: tuple[str, str]
@@ -235,7 +235,7 @@ class RunDifferences:
 
 
 def differences(old: RunLock, new: RunLock, *, until: int | None = None) -> RunDifferences:
-    """Compares two runs before position `until`; None compares all positions."""
+    """Compares the positions of two runs before `until`; if `until` is None, compares all positions."""
     ends = old.num_samples, new.num_samples
     longest = max(old.end, new.end)
     if until is not None and until > longest:

@@ -1,4 +1,4 @@
-"""The map-style dataset of a run; it opens a pair when a sample first needs it."""
+"""The map-style dataset of a run; it opens a pair when a sample first needs this pair."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class RunDataset(Composite):
         return place_at(self.timeline, self._position(idx))
 
     def spans(self, idx: int) -> Spans:
-        """Returns the spans of a sample; documents are given by index in the source, denied ones by -1 - index."""
+        """Returns the spans of a sample; documents are given by index in the source, denied documents by -1 - index."""
         spans: Spans = self._group(idx).ask(lambda dataset, numbers: dataset.span_batch(numbers))[0]
         return spans
 
@@ -165,7 +165,7 @@ class RunDataset(Composite):
         return groups
 
     def member(self, source: int, length: int, level: int = 0, walks: Set[int] = frozenset()) -> Member:
-        """Returns the samples of a source with its first `level` denials in force; at least `walks` can be read."""
+        """Returns the samples of a source with its first `level` denials in force, ready to read at least `walks`."""
         member = self._members.get((source, length, level))
         if member is not None and walks <= member.walks:
             return member
@@ -232,7 +232,7 @@ class RunDataset(Composite):
 
     @property
     def fills_batches(self) -> bool:
-        """Whether `batch` can fill given arrays; False for conversations and for several sequence lengths."""
+        """Whether `batch` can fill arrays passed as `out`; False for conversations and for several sequence lengths."""
         return len(self._lengths) == 1 and self.lock.dataset not in CONVERSATIONS
 
     @property
@@ -299,7 +299,7 @@ class RunDataset(Composite):
         return answers
 
     def _known(self, positions: Positions) -> tuple[NDArray[np.int64], list[int]]:
-        """Returns non-negative positions, int64[count], with 0 for each None, and the indices where None was given."""
+        """Returns non-negative positions, int64[count], 0 for each None, and the indices of all None in `positions`."""
         known, fillers = positions_and_fillers(positions)
         first, last = bounds_of(known) if known.size else (0, -1)
         if first < 0 or last >= len(self):
@@ -311,7 +311,7 @@ class RunDataset(Composite):
         """Whether loss depends on tokens, so that `slot_counts` reads data; the property itself opens no data."""
         config = next(iter(self._configs.values()))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", AmbiguousPadWarning)  # the dataset warns about it
+            warnings.simplefilter("ignore", AmbiguousPadWarning)  # the dataset gives this warning
             pad = pad_token_id(self.tokenizer, allow_ambiguous=bool(config.allow_ambiguous_pad_tokens))
         return bool(config.eod_mask_loss) or pad >= 0 or bool(self.lock.samples.get("fim_rate"))
 
@@ -361,7 +361,7 @@ def lock_facts(lock: RunLock) -> dict[str, Any]:
     }
 
 
-_NEAR = 2048  # batches whose positions are closer than this are looked up in chunks
+_NEAR = 2048  # batches whose positions are closer together than this are looked up in chunks
 _KEPT = 4  # cached chunks: usually enough for one per reading thread
 
 
@@ -429,7 +429,7 @@ class Reading:
 
 
 def run_config(lock: RunLock, sequence_length: int, tokenizer: Any, reading: Reading, **further: Any) -> Any:
-    """Returns the settings of the dataset class for a sequence length; `further` settings override the lock's."""
+    """Returns the settings of the dataset class for a sequence length; `further` overrides settings of the lock."""
     settings = dict(lock.samples)
     for name in ("allow_tokenizer_mismatch", "allow_data_mismatch"):
         settings[name] = bool(settings.get(name)) or getattr(reading, name)
@@ -446,7 +446,7 @@ def run_config(lock: RunLock, sequence_length: int, tokenizer: Any, reading: Rea
 class SourceData:
     def __init__(self, lock: RunLock, number: int, reading: Reading, config: GPTDatasetConfig, *, held: bool) -> None:
         self.source: LockedSource = lock.sources[number]
-        self.held: bool = held  # whether held-out documents are read, in file order, instead of the others
+        self.held: bool = held  # whether held-out documents are read, in file order, instead of training documents
         self._key = source_key(lock.seed, self.source.name)
         self._config = config
         self._reads = data_kind(lock.dataset)
@@ -488,7 +488,7 @@ class Member:
     def __init__(
         self, data: SourceData, lock: RunLock, config: GPTDatasetConfig, *, denied: Sequence[int], identity: str
     ) -> None:
-        if lock.dataset == "fim":  # two sources have the same sample numbers, so they need different seeds
+        if lock.dataset == "fim":  # sample numbers repeat in each source, so sources need different seeds
             config = replace(config, random_seed=source_key(lock.seed, data.source.name)[0] % 2**31)
         self.data = data
         self.taken: JoinedConversations | None = None
@@ -549,7 +549,7 @@ class RunTokenizer:
 
     @property
     def pad(self) -> int:
-        """The padding id. Without one, raises `NotImplementedError`; samples then recognize padding by its slot."""
+        """The padding id. Raises `NotImplementedError` if there is none; samples then recognize padding by slot."""
         if self._locked is None or self._locked.pad is None:
             raise NotImplementedError
         return self._locked.pad

@@ -1,6 +1,6 @@
 """Digests of a run: one of its order before a position, and one of its identity, which amendments do not change.
 
-The digest of the order leaves out all that has no effect on samples before the position: paths, names of stages,
+The digest of the order omits all that has no effect on samples before the position: paths, names of stages,
 `max_passes`, the size of a stage beyond the last mixing block read, and data that are not read before the position.
 """
 
@@ -46,7 +46,7 @@ def order_digest(lock: RunLock, position: int) -> str:
 def run_identity(lock: RunLock) -> str:
     """Returns the SHA-256 in hex of order version, seed, and the first segment's sources with their initial pairs.
 
-    Other stages, sample settings and later data do not change the identity; `order_digest` covers these.
+    Other stages, sample settings and later data do not change the identity; `order_digest` covers them.
     """
     hashed = hashlib.sha256()
     _add(hashed, ["run", lock.order, lock.seed])
@@ -71,7 +71,7 @@ class KnownOrder:
         return {"run": self.run, "position": position, "digest": self.digest_at(position)}
 
     def position_of_state(self, state: Mapping[str, Any]) -> int:
-        """Returns the position of a loader state; raises an error if the run or the order before it differs."""
+        """Returns the position of a loader state; raises an error if the run, or its order so far, differs."""
         position: int = state["position"]
         if state["run"] != self.run:
             message = f"state is of another run: expected run {self.run[:16]}…, found {state['run'][:16]}…"

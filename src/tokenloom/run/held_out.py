@@ -1,6 +1,6 @@
 """Documents that training does not read: held-out documents, which form a validation dataset, and denied documents.
 
-The held-out documents of a pair depend only on it and on earlier pairs of its source, so new pairs never change them.
+Held-out documents of a pair depend only on this pair and on earlier pairs of the source, so growth never changes them.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def with_holdout(
 ) -> list[LockedPair]:
     """Returns the pairs with `held_blocks` or `held_documents` set; `held_tokens` stays 0.
 
-    From the start of the source to the end of each pair, `share` of the blocks or documents is held out, rounded half
-    up. `after` are the pairs that precede `pairs` in the source.
+    After each pair, the number of blocks or documents held out so far is `share` of those in the source so far, rounded
+    half up. `after` are the pairs that precede `pairs` in the source.
     """
     if share is None:
         return list(pairs)
@@ -56,7 +56,7 @@ def with_holdout(
 
 
 def held_numbers(pair: LockedPair, *, key: Key, number: int) -> NDArray[np.int64]:
-    """Returns the sorted indices, int64[num_held], of held-out blocks or documents of pair `number` of a source."""
+    """Returns the sorted indices, int64[num_held], of held-out blocks or documents in pair `number` of a source."""
     held = pair.held_blocks or pair.held_documents
     units = num_blocks(pair) if pair.held_blocks else pair.num_documents
     permutation = Permutation(units, derive(key, Purpose.HOLDOUT, number))

@@ -1,6 +1,6 @@
 """The exact data and segments of a run, and their file `run.lock`.
 
-New sources are appended to `RunLock.sources`, and new pairs to their source. None is removed, so indices never change.
+New sources are appended to `RunLock.sources`, new pairs to their source. Nothing is removed, so no index changes.
 Documents are numbered across all pairs of a source. In `run.lock`, paths of local pairs below the folder of the file
 are relative to that folder, so a run can be moved together with its data.
 """
@@ -47,9 +47,9 @@ class LockedPair:
         index_start_crc32: checksum of the start of the `.idx` file; see `manifests.index_start_crc32`.
         tokens_crc32, index_crc32, fingerprint: checksums of both files and fingerprint of the tokenizer, from the
             manifest of the pair; None if unknown.
-        held_blocks, held_documents: numbers of held-out blocks and of held-out single documents; at least one is 0.
+        held_blocks, held_documents: numbers of held-out blocks and of held-out single documents; one or both are 0.
         held_tokens: number of tokens in held-out documents.
-        packs: (sequence length, number of packs per walk) for each sequence length of the run; empty without packs.
+        packs: (sequence length, number of packs per walk) for each sequence length; empty if samples are no packs.
         since: first position at which the source has this pair.
     """
 
@@ -86,7 +86,7 @@ class LockedSource:
         return sum(pair.num_tokens for pair in self.pairs)
 
     def locate(self, documents: Sequence[int] | Int64s) -> tuple[Int64s, Int64s]:
-        """Returns the index of the pair and the row in the pair of each document, both int64[num_documents]."""
+        """Returns, for each document, the index of its pair and its row in this pair, both int64[num_documents]."""
         documents = np.asarray(documents, dtype=np.int64)
         bounds = np.cumsum([0, *(pair.num_documents for pair in self.pairs)], dtype=np.int64)
         numbers: Int64s = np.searchsorted(bounds, documents, side="right") - 1
@@ -104,10 +104,10 @@ class LockedSegment:
         mixed_as: number of positions that the mixture was made for, if the segment was cut shorter later; else None.
         sequence_length: tokens per sample.
         weights: (index of the source, weight above 0) in ascending order of sources.
-        stretch_length: length in tokens of the stretches that passes are cut into; None if no later segment of another
+        stretch_length: tokens per stretch of a pass (see `PassPart`); None if no later segment of another
             sequence length continues the passes.
         planned: `num_samples` when the segment began, which decides the stretches; None if unchanged or no stretches.
-        exhausted: indices of the stage's sources that reached `max_passes` before it; None if no source has a limit.
+        exhausted: indices of the stage's sources that reached `max_passes` earlier; None if no source has `max_passes`.
     """
 
     stage: str
@@ -149,14 +149,14 @@ class RunLock:
     """Everything that determines the samples of a run, except the tokens.
 
     Attributes:
-        order: version of the order; `MEGATRON_ORDER` for the reference's.
+        order: version of the order; `MEGATRON_ORDER` for the reference's order.
         seed, documents, windows, mixing_block, dataset, samples: see `RunSettings`.
         segments: segments in ascending order of positions, without gaps.
         denials: denied documents, ascending by `start`.
-        consumed: number of positions that training has read; these must not change.
+        consumed: number of positions that training has read; their samples must not change.
         amended: first position of the latest amendment; locking keeps earlier segments whose stage is in `run.toml`.
-        cut_short: name of the source that ends the run early because it reaches `max_passes`; None if there is none.
-        settings_sha256, content_sha256: hash of the bytes of `run.toml`; hash of its settings without comments.
+        cut_short: name of the source that ends the run early because it reaches `max_passes`; None if no source does.
+        settings_sha256, content_sha256: hash of the bytes of `run.toml`; hash of the settings in it.
     """
 
     order: int
@@ -261,7 +261,7 @@ def lock_bytes(lock: RunLock, *, path: str) -> bytes:
 def parse_lock(data: bytes | memoryview, *, path: str) -> RunLock:
     _check_whole(data, path)
     try:
-        # decoded without a copy, whose memory would never return to the system
+        # decodes without a copy of `data`: the system would never get back the memory of a copy
         text = str(data, "utf-8")
         members: dict[str, Any] = parse_json(text, most_bytes=len(data), object_hook=_RowReader(path).read)
         head = {name: members[name] for name in _HEAD if name in members}
@@ -274,7 +274,7 @@ def parse_lock(data: bytes | memoryview, *, path: str) -> RunLock:
 
 
 def _check_whole(data: bytes | memoryview, path: str) -> None:
-    """Raises an error unless the checksum in the first line matches the rest; validates nothing else."""
+    """Raises an error unless the checksum in the first line matches the other lines; validates nothing else."""
     if (first := _FIRST_LINE.match(data)) is None:
         message = f"`{path}` is not the lock of a run, or was edited: its first line has no checksum"
         raise ConfigError(message, hint=f"pass the lock of a run; if this is one, {_LOCK_AGAIN}")

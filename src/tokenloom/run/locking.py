@@ -62,12 +62,12 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedRun:
-    """A new lock and the lock it replaces.
+    """A new lock and the lock that it replaces.
 
     Attributes:
         lock: the new lock.
-        old: the lock that `lock` replaces; None if there was none.
-        moved: the first position where `lock` and `old` differ; None if there is none.
+        old: the lock that `lock` replaces; None if no lock existed.
+        moved: the first position where `lock` and `old` differ; None if they agree or `old` is None.
         exhausted: each source that reaches its `max_passes`, with the position and the stage where this happens.
         is_stopped: whether `max_passes` of a source ends the run before its last stage ends.
         empty_records: names of denied records from which no document was made.
@@ -103,7 +103,7 @@ def lock_run(
     Args:
         path: path of `run.toml`.
         consumed: number of positions read by training, which must not change; None for the number in the old lock.
-        at: position of an amendment: earlier positions must not change, consumed or not; None if there is none.
+        at: position of an amendment: earlier positions must not change, consumed or not; None without an amendment.
         settings: settings to lock instead of those in `run.toml`.
         reading: how to read data.
         drop: parts of the old lock to drop: "denials" allows denials to be removed or to begin at a later position;
@@ -131,12 +131,12 @@ def _locked(
         checked_integer("consumed", consumed, at_least=0)
     known = (0 if old is None else old.consumed) if consumed is None else consumed
     if old is not None and known < old.consumed and "consumed" not in drop:
-        message = f"consumed must be at least {old.consumed}, as in the lock, got {known}"
+        message = f"number of consumed positions must be at least {old.consumed}, as in the lock, got {known}"
         raise ConfigError(message, hint="after resuming an older checkpoint, run `tokenloom run lock --drop consumed`")
     begin = 0 if at is None else checked_integer("at", at, at_least=known)
     amended = 0 if old is None else max(begin, 0 if consumed == 0 else old.amended)
     kept = 0 if old is None else max(known, amended)
-    read = old if kept else None  # if no position was read or amended, all of the old lock may change
+    read = old if kept else None  # if no position was read or amended, the whole old lock may change
     new, named = _with_data(settings, read, since=kept if at is None else begin, reading=reading)
     resolved = resolve(settings, new.sources, read, kept)
     new = replace(new, segments=resolved.segments, cut_short=resolved.cut_short, consumed=known, amended=amended)
@@ -152,7 +152,7 @@ def _locked(
         raise ConfigError(message, hint="restore `[[denied]]`, or run `tokenloom run lock --drop denials`")
     if moved is not None and consumed is None and at is None and not known:
         message = f"position {moved.position} may already be consumed: {moved.before} would become {moved.after}"
-        raise ConfigError(message, hint="pass `--consumed-samples N`; N is 0 if training has not begun")
+        raise ConfigError(message, hint="pass `--consumed-samples N`, the number of samples read so far, 0 if none")
     return LockedRun(
         lock=new,
         old=old,
@@ -204,7 +204,7 @@ def locked_tokenizer(name: str, tokenizer: Any, *, allow_ambiguous_pad: bool) ->
     if fingerprint is None or vocab_size is None:
         raise TokenizerError(f"tokenizer `{name}` has no `sha256` or no `vocab_size`", hint="set another `tokenizer`")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", AmbiguousPadWarning)  # the dataset warns about it
+        warnings.simplefilter("ignore", AmbiguousPadWarning)  # the dataset gives this warning
         pad = pad_token_id(tokenizer, allow_ambiguous=allow_ambiguous_pad)
     eod = optional_token_id(tokenizer, "eod")
     return LockedTokenizer(
@@ -226,7 +226,7 @@ def _denied(
         by_start: dict[int, dict[int, list[int]]] = {denial.start: {}}
         for source, documents in found.by_source:
             for document, pair in zip(documents, sources[source].locate(documents)[0].tolist(), strict=True):
-                # Documents of a record are denied only since their pair was added, so growth changes no past position.
+                # Documents named by record are denied at `since` of their pair or later, so growth changes no past.
                 since = sources[source].pairs[pair].since if (source, document) in found.of_records else 0
                 by_start.setdefault(max(denial.start, since), {}).setdefault(source, []).append(document)
         for start, by_source in by_start.items():
@@ -264,7 +264,7 @@ def write_both(path: str, text: str, lock: RunLock) -> None:
             file.discard()
 
 
-Weights = tuple[tuple[int, int], ...]  # (source number, weight above 0) in ascending order
+Weights = tuple[tuple[int, int], ...]  # (index of the source, weight above 0), ascending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,7 +290,7 @@ def resolve(
 ) -> Resolved:
     consumed = 0 if old is None else consumed
     if old is not None and consumed > old.end:
-        message = f"consumed must be at most {old.end}, the length of the run, got {consumed}"
+        message = f"number of consumed positions must be at most {old.end}, the length of the run, got {consumed}"
         raise ConfigError(message, hint="check that this is the lock of the run that was trained")
     resolving = _Resolving(settings, sources, old, consumed)
     if settings.order == "megatron":
@@ -331,7 +331,7 @@ class _Resolving:
     @property
     def position(self) -> int:
         stop = self.segments[-1].stop if self.segments else 0
-        assert stop is not None  # no stage follows an endless one
+        assert stop is not None  # no stage follows an endless stage
         return stop
 
     def add_stage(self, stage: StageSettings) -> bool:
@@ -417,7 +417,7 @@ class _Resolving:
     def _end_current(
         self, stage: StageSettings, entered: Entered, read: LockedSegment, stop: int | None, skipped: set[int]
     ) -> LockedSegment:
-        """Moves the end of the segment that training is in; the end is at most `consumed` if skipped sources return."""
+        """Moves the end of the segment that training is in, at most to `consumed` if skipped sources return."""
         size, consumed = mixed_size(read), self._consumed
         blocks = -(-(consumed - read.start) // self._block)
         touched = read.start + min(blocks * self._block, size)
@@ -434,7 +434,7 @@ class _Resolving:
         return _ended(read, _first(*ends), self._block, consumed)
 
     def _cap(self, stage: StageSettings, entered: Entered, segment: LockedSegment, stop: int | None) -> int | None:
-        """Returns the first position where a source exceeds `max_passes`; None if none does, or if sources repeat."""
+        """Returns the first position where a source exceeds `max_passes`; None if no source does, or if they repeat."""
         caps = [(leaf, self._sources[source].max_passes) for leaf, source in enumerate(entered.sources.tolist())]
         takes = {leaf: entered.takes_within(leaf, cap) for leaf, cap in caps if cap is not None}
         mixture = Mixture([weight for _, weight in segment.weights])
@@ -464,7 +464,7 @@ def _smallest(weights: dict[int, int]) -> Weights:
 
 
 def _ended(read: LockedSegment, stop: int | None, block: int, consumed: int) -> LockedSegment:
-    """Moves the end of a segment to `stop`; the last mixing block before `stop`, if begun, keeps its size."""
+    """Moves the end of a segment to `stop`; the last mixing block before `stop` keeps its size if it has begun."""
     if stop == read.stop:
         return read
     if stop is None:
@@ -477,7 +477,7 @@ def _ended(read: LockedSegment, stop: int | None, block: int, consumed: int) -> 
 
 
 def _stretch_lengths(settings: RunSettings) -> dict[str, int | None]:
-    """Returns, by stage name, the longest sequence length at which its passes are read; None if there is only one.
+    """Returns, by stage name, the longest sequence length at which passes of the stage are read; None if all are equal.
 
     Passes continue in a later stage if its sequence length divides, or is a multiple of, the longest length so far.
     """

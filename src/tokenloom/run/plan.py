@@ -1,4 +1,4 @@
-"""Computes, from the lock alone, the samples, tokens and passes that a run reads or leaves, per segment and source.
+"""Computes, from the lock alone, how many samples, tokens and passes of each source each segment reads or leaves.
 
 All numbers are exact, except `pass_ends`: these are positions before mixing, and mixing can move the last window of a
 pass within its mixing block. Sizes of endless segments are None.
@@ -39,11 +39,11 @@ class PlannedWalks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedReading:
-    """What a segment reads of one source. Attributes that depend on its end are None if the segment is endless.
+    """What a segment reads of one source. In an endless segment, attributes that depend on the end are None.
 
     Attributes:
         weight, weights: weight of the source, and the sum of the weights of all sources.
-        num_samples, num_tokens, share: samples and tokens read of the source; source's share of the samples.
+        num_samples, num_tokens, share: samples and tokens read of the source; the source's share of the samples.
         num_windows: samples per pass.
         begun_before, begun_after: number of passes that began before the start and before the end of the segment.
         left_before, left_after: remaining samples of the current pass at the start and at the end of the segment.
@@ -89,7 +89,7 @@ class PlannedSource:
         offered_tokens: tokens of all walks that begin; if samples are packs, slots of the packs.
         seen_tokens: tokens in samples that are read.
         unseen_tokens: tokens in unread samples of begun passes when the sequence length changes or the run ends.
-        unseen_samples: numbers of these samples: one number for each series of segments with one sequence length.
+        unseen_samples: how many samples these are: one count per series of segments with one sequence length.
         uncovered_tokens: tokens after the last whole sample of each walk.
         difference: offered minus seen, unseen and uncovered tokens; always 0.
     """
@@ -146,7 +146,7 @@ class RunPlan(HasFacts):
 
 
 def plan_of(lock: RunLock) -> RunPlan:
-    """Returns the plan of a run in time proportional to its segments and sources."""
+    """Returns the plan of a run in time proportional to the numbers of segments and sources."""
     planning = _Planning(lock)
     segments = tuple(map(planning.add, lock.segments))
     return RunPlan(
@@ -251,7 +251,7 @@ class _Planning:
         )
 
     def _begun(self, entered: Entered, counts: Int64s, special: set[tuple[int, int]]) -> list[list[PlannedWalks]]:
-        """Returns, for each source of a segment, the walks that begin there: regular walks and walks over new pairs."""
+        """Returns, for each source of a segment, the walks that begin in it: regular walks and walks over new pairs."""
         begun: list[list[PlannedWalks]] = [[] for _ in entered.sources]
         leaves = {source: leaf for leaf, source in enumerate(entered.sources.tolist())}
         walks = [(leaves[source], self._progress.special[source, walk], 1) for source, walk in sorted(special)]
@@ -265,7 +265,7 @@ class _Planning:
     def _pass_ends(
         self, entered: Entered, mixture: Mixture, segment: LockedSegment
     ) -> list[tuple[int | None, tuple[int, ...]]]:
-        """Returns, by source, the number of passes that end in the segment, and the positions of the first ends."""
+        """Returns, by source, the number of passes that end in the segment, and where the first of them end."""
         taken = None if segment.num_samples is None else mixture.counts(segment.num_samples)
         leaves, takes, counts = [], [], []
         for leaf in range(len(entered.sources)):
@@ -323,7 +323,7 @@ class StageStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunHistory:
-    """What a run has read before each position of a list.
+    """The samples and passes that a run has read before each of several positions.
 
     Attributes:
         positions: int64[num_points], ascending.
@@ -373,7 +373,7 @@ def history_of(lock: RunLock, read_before: ReadBefore, positions: Integers | Non
 
 
 def computed_history(timeline: Timeline, points: Int64s) -> tuple[Int64s, Float64s]:
-    """Returns the numbers of samples and passes read before each point, both [num_points, num_sources]."""
+    """Returns two arrays [num_points, num_sources]: the samples and the passes of a source read before a point."""
     lock = timeline.lock
     samples = np.zeros((len(points), len(lock.sources)), dtype=np.int64)
     passes = np.zeros((len(points), len(lock.sources)), dtype=np.float64)

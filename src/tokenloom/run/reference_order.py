@@ -42,7 +42,7 @@ from tokenloom.run.sources import check_opened
 
 
 def known_order(settings: RunSettings, lock: RunLock, num_samples: int) -> KnownOrder:
-    """Returns the order for loader states; positions above 0 share one digest, because any change reshuffles all."""
+    """Returns the order for loader states; positions above 0 share one digest, as any change reshuffles all samples."""
     _, shares = _blend(settings, lock)
     weights = [] if shares is None else [share.hex() for share in normalize(shares)]
     facts = {**stored_order_facts(lock), "weights": weights}
@@ -136,7 +136,7 @@ class ReferenceOrder:
         return trace_stored(self._dataset, positions, firsts, pair_rows=self._pair_rows, lock=self.lock)
 
     def positions_reading(self, source: int, documents: Integers, *, start: int, stop: int | None) -> Int64s:
-        """Returns all positions in [start, stop) that read `documents`, and perhaps others; 5 ns per index row."""
+        """Returns at least all positions in [start, stop) that read `documents`; takes 5 ns per index row."""
         wanted = checked_documents(self.lock.sources[source], documents)
         first, last = checked_range(len(self._dataset), start, stop)
         pairs, rows = self._pair_rows.locate(np.full(len(wanted), source, dtype=np.int32), wanted)
@@ -150,7 +150,7 @@ class ReferenceOrder:
         return np.unique(np.concatenate(found))
 
     def read_before(self, points: Int64s) -> tuple[Int64s, Float64s]:
-        """Returns the numbers of samples and passes read before each point, both [num_points, num_sources]."""
+        """Returns two arrays [num_points, num_sources]: the samples and the passes of a source read before a point."""
         samples = np.zeros((len(points), len(self.lock.sources)), dtype=np.int64)
         sources = [source for _, _, source in self._members]
         read = np.zeros(len(sources), dtype=np.int64)
@@ -200,7 +200,7 @@ def _samples_of(dataset: MegatronDataset, rows: Int64s) -> NDArray[np.bool_]:
     begins = arrays["sample_index"][:, 0]
     first = np.searchsorted(begins[1:], places, side="left")
     last = np.searchsorted(begins[:-1], places, side="right")
-    holds = np.zeros(len(begins) + 1, dtype=np.int64)  # +1 at a document's first window, -1 after its last one
+    holds = np.zeros(len(begins) + 1, dtype=np.int64)  # +1 at a document's first window, -1 after its last window
     np.add.at(holds, first, 1)
     np.add.at(holds, np.maximum(last, first), -1)
     chosen = np.cumsum(holds)[:-1] > 0

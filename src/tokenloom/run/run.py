@@ -117,11 +117,11 @@ class Run(HasFacts):
         allow_data_mismatch: bool = False,
         path_to_cache: str | os.PathLike[str] | None = None,
     ) -> Self:
-        """Opens a run; writes its lock first if there is none.
+        """Opens a run; writes the lock first if it is missing.
 
         Args:
-            path: path of `run.toml`; the lock is stored beside it.
-            tokenizer: tokenizer to use; None for that of `run.toml`, which is then loaded only if text is needed.
+            path: path of `run.toml`; the lock is stored beside this file.
+            tokenizer: tokenizer to use; None for that of `run.toml`, which is loaded only if text is needed.
             mmap, object_storage, allow_tokenizer_mismatch, allow_data_mismatch: see `Reading`.
             path_to_cache: folder for the index arrays of `order = "megatron"`; None for the folder of the data.
 
@@ -161,12 +161,12 @@ class Run(HasFacts):
         """The order as a function from positions to windows, with its inverse."""
         if self._stored is not None:
             message = 'the order of this run is stored, not computed: `order = "megatron"`'
-            raise ConfigError(message, hint="this needs a computed order: write `order = 1` in run.toml")
+            raise ConfigError(message, hint="the called method needs a computed order: write `order = 1` in run.toml")
         return Timeline(self.lock)
 
     @property
     def identity(self) -> str:
-        """SHA-256 in hex of order version, seed and the first stage's initial data; amendments do not change it."""
+        """SHA-256 in hex of order version, seed and the first stage's initial data; no amendment changes it."""
         return run_identity(self.lock)
 
     @property
@@ -209,7 +209,7 @@ class Run(HasFacts):
         """Returns a table of the document spans at positions, one row per span; reads no tokens.
 
         Pairs are opened on demand and stay open. `SpanTable.with_steps` adds steps and ranks; `SpanTable.with_origins`
-        adds records of input files. For held-out documents call `trace_dataset(run.holdout(), positions)`.
+        adds input files and records. For held-out documents call `trace_dataset(run.holdout(), positions)`.
 
         Args:
             positions: integers[num_positions], in any order, repeats allowed.
@@ -236,7 +236,7 @@ class Run(HasFacts):
         return self.occurrences(dict(found.by_source), start=start, stop=stop)
 
     def occurrences(self, documents: Mapping[int, Integers], *, start: int = 0, stop: int | None = None) -> SpanTable:
-        """Returns the same table as `when`; `documents` has indices of documents by index of their source."""
+        """Returns the same table as `when`; `documents` maps a source's index to indices of its documents."""
         from tokenloom.run.audit.trace import find_spans, joined_tables, positions_reading
 
         tables = [self.trace(())]
@@ -265,7 +265,7 @@ class Run(HasFacts):
         return RunDataset(Timeline(held), tokenizer=self.tokenizer, reading=self._reading, held_out_of=self.lock)
 
     def plan(self) -> RunPlan:
-        """Returns what the run reads of each source and when, computed from the lock."""
+        """Returns how much the run reads of each source and at which positions, computed from the lock."""
         from tokenloom.run.plan import plan_of
 
         return plan_of(self.timeline.lock)
@@ -275,7 +275,7 @@ class Run(HasFacts):
 
         Args:
             until: the position; None for the end of the run.
-            reads_data: whether to read data if loss depends on tokens; if False, these slots are not counted.
+            reads_data: whether to read data if loss depends on tokens; if False, slots of such samples are not counted.
         """
         if (position := self.num_samples if until is None else until) is None:
             raise ConfigError("the run is endless, so its ledger needs an end", hint="pass a position or a step")
@@ -292,7 +292,7 @@ class Run(HasFacts):
         """Returns the exact numbers of samples and passes of each source that are read before each of `positions`.
 
         Args:
-            positions: integers[num_points], ascending; None for stage starts, `until`, and at most 200 others.
+            positions: integers[num_points], ascending; None for stage starts, `until`, and at most 200 other positions.
             until: last position if `positions` is None; by default the end of the run.
         """
         from tokenloom.run.plan import computed_history, history_of

@@ -79,7 +79,7 @@ Shares = tuple[tuple[str, Fraction], ...]  # (source name, number above 0) for e
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSettings:
-    """One stage of a run. At most one of `tokens`, `samples` and `passes` is given; with none the stage is endless.
+    """One stage of a run. At most one of `tokens`, `samples` and `passes` is given; if none is, the stage is endless.
 
     Attributes:
         name: unique name.
@@ -168,7 +168,7 @@ class RunSettings:
         return hashlib.sha256(json.dumps(self.content(), sort_keys=True).encode()).hexdigest()
 
     def content(self) -> dict[str, Any]:
-        """Returns the settings as JSON, independent of comments, layout, order of sources and scale of weights."""
+        """Returns a JSON object of settings, independent of comments, layout, order of sources and scale of weights."""
         content = asdict(self)
         del content["path"], content["sha256"]
         content["sources"] = {source.pop("name"): source for source in content["sources"]}
@@ -197,12 +197,12 @@ def join_path(name: str, folder: str) -> str:
 
 
 def from_folder(name: str, folder: str) -> str:
-    """Converts a path relative to the working directory to one relative to `folder`; keeps URLs and absolute paths."""
+    """Makes a path that is relative to the working directory relative to `folder`; keeps URLs and absolute paths."""
     return name if is_remote(name) or os.path.isabs(name) else os.path.relpath(name, folder or os.curdir)
 
 
 def whole_weights(weights: Iterable[tuple[Key, Fraction]]) -> list[tuple[Key, int]]:
-    """Scales weights to the smallest integers of the same ratio."""
+    """Scales weights to the smallest integers with the same ratios."""
     weights = list(weights)
     common = math.lcm(*(weight.denominator for _, weight in weights))
     divisor = math.gcd(*(int(weight * common) for _, weight in weights))
@@ -226,7 +226,7 @@ def parse_name(text: str, sources: Collection[str]) -> DocumentName:
     name, separator, number = text.strip().rpartition(":")
     if not separator or not name or not _NUMBER.fullmatch(number):
         message = f"document name must be like `web:12345` or `crawl/0007.jsonl:88`, got {quoted(text)}"
-        raise ConfigError(message, hint="write `SOURCE:DOCUMENT`, counted from 0, or `INPUT_FILE:RECORD`, from 1")
+        raise ConfigError(message, hint="write `SOURCE:DOCUMENT` (first is 0) or `INPUT_FILE:RECORD` (first is 1)")
     if name not in sources and not _like_file(name):
         message = f"{quoted(text)}: the run has no source {quoted(name)}"
         hint = did_you_mean(name, sources) or f"for an input file, write `./{name}:{number}`"
@@ -355,7 +355,7 @@ _NOT_IN_MEGATRON = (
     *("documents", "windows", "mix", "mixing_block", "denied", "loss_weights"),
     *("holdout", "max_passes", "passes", "on_exhausted"),
 )
-"""Keys that `order = "megatron"` refuses: its order is stored and mixes evenly."""
+"""Keys that `order = "megatron"` refuses, because this order is stored and mixes evenly."""
 
 
 def parse_run(text: str, *, path: str) -> RunSettings:
@@ -372,7 +372,7 @@ def parse_run(text: str, *, path: str) -> RunSettings:
         top.refuse("mixing_block", message, hint="remove `mix` or `mixing_block`")
     if windows == "best_fit" and dataset in CONVERSATIONS:
         message = f'"best_fit" has no effect with `dataset = "{dataset}"`: conversations are never cut'
-        top.refuse("windows", message, hint="remove it")
+        top.refuse("windows", message, hint="remove `windows`")
     sources = top.table("sources", hint=_SOURCE_EXAMPLE)
     stages = top.tables("stages", hint=_STAGE_EXAMPLE)
     denied = top.tables("denied", hint="begin each denial with a line `[[denied]]`")
@@ -457,7 +457,7 @@ def _check_megatron(settings: RunSettings, top: Table, sources: Table, stages: S
     if settings.seed >= 1 << 32:
         top.refuse("seed", f"must be in [0, 2**32) {_OURS}, got {settings.seed}")
     if len(stages) > 1:
-        stages[1].refuse(None, f"only one stage is allowed {_OURS}", hint="remove this one, or write `order = 1`")
+        stages[1].refuse(None, f"only one stage is allowed {_OURS}", hint="remove this stage, or write `order = 1`")
     if settings.stages[0].is_endless:
         stages[0].refuse(None, f"must not be endless {_OURS}", hint="write `tokens` or `samples`")
 
@@ -467,7 +467,7 @@ _ANY_TOKENIZER = SimpleNamespace(vocab_size=None, tokenize=str, detokenize=str) 
 
 
 def sample_settings(table: Table, dataset: str, windows: str) -> dict[str, Any]:
-    """Validates [samples] with the dataset class; returns all of `DEFAULTS`, and values that are no class default."""
+    """Validates the settings in [samples]; returns those in `DEFAULTS`, and those that differ from class defaults."""
     no_effect = f'remove it: it has no effect with `dataset = "{dataset}"`'
     elsewhere = NOT_HERE | dict.fromkeys(() if dataset in CONVERSATIONS else _PARALLEL, no_effect)
     usual = {
@@ -478,7 +478,7 @@ def sample_settings(table: Table, dataset: str, windows: str) -> dict[str, Any]:
     given = table.read_all(dict.fromkeys(usual, _plain), elsewhere=elsewhere)
     try:
         sizes = [value for name in _PARALLEL if type(value := given.get(name)) is int and value > 0]
-        # any sequence length that all sizes divide
+        # The sequence length only has to be a multiple of all sizes.
         config_of(dataset, {**DEFAULTS, **given, "window_policy": windows}, 2 * math.prod(sizes))
     except ConfigError as error:
         named = [key for key in given if key in error.message]
@@ -488,7 +488,7 @@ def sample_settings(table: Table, dataset: str, windows: str) -> dict[str, Any]:
 
 
 def class_of(dataset: str) -> Any:
-    if dataset in CONVERSATIONS:  # imported here, because other runs need not load it
+    if dataset in CONVERSATIONS:  # imported here, because other runs need not load this module
         from tokenloom.datasets.conversations import SFTDataset, VarlenDataset
 
         return {"sft": SFTDataset, "varlen": VarlenDataset}[dataset]
@@ -523,7 +523,7 @@ def _plain(value: Any) -> Any:
 
 
 def read_locked(path: str) -> RunLock | None:
-    """Returns the lock (None if missing); checks that the lock matches `run.toml`; retries while others write it."""
+    """Returns the lock (None if missing); checks that the lock matches `run.toml`; retries during writes."""
     key = lock_path(path)
     while True:
         before = _identity_at(key)

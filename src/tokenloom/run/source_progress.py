@@ -1,4 +1,4 @@
-"""The progress of each source: the windows that it gave before a segment, hence those that it gives in the segment.
+"""The progress of each source: the windows that it gave before a segment decide which it gives in the segment.
 
 A *walk* reads the windows of some pairs of a source once, in shuffled order; a *regular* walk reads all pairs.
 *Take* n of a source is the n-th window that the source gives in a segment. A *leaf* is a source's index in a segment.
@@ -7,9 +7,9 @@ Segments are entered and left in order. If a segment is cut within a mixing bloc
 with its unread windows of that block. So no window is lost or repeated, and nothing before the cut changes.
 
 A *phase* is a series of segments of one sequence length. If the lock knows in advance that another length follows,
-passes continue there: they are cut into stretches of the longest length (`PassPart`), each segment reads as many
-whole stretches as planned, and the next segment begins a walk over the rest of the pass. Otherwise each phase begins a
-new walk of every source.
+passes continue in the next phase: passes are cut into stretches of the longest length (`PassPart`), each segment reads
+as many whole stretches as planned, and the next segment begins a walk over the rest of the pass. Otherwise each phase
+begins a new walk of every source.
 
 If a source gained pairs during a pass, a walk over the new pairs is merged with the rest of the pass, and both end
 together. New pairs that are too small for a window wait for the next walk.
@@ -178,9 +178,9 @@ class Entered:
         segment: the segment as it was entered; its end may change later.
         sources: indices of the sources, ascending.
         walks, passes: index of the first regular walk; index of the pass that this walk reads.
-        offsets: next window of the first regular walk; 0 if the walk has not begun.
+        offsets: index of the next window in the first regular walk; 0 if this walk has not begun.
         num_windows, num_pairs, num_tokens: size of a regular walk; `num_tokens` is empty without stretches.
-        early: by leaf, takes before the regular walks, all from passes already begun.
+        early: by leaf, a map of the takes before the regular walks, all from passes already begun.
         early_counts: number of takes in `early`.
         unread: by leaf, the number of passes left unread by changes of sequence length.
         taken_over: by leaf, number of windows in the rest of a pass that began with another sequence length.
@@ -253,7 +253,7 @@ class Entered:
 
 
 def _in_windows(rest: Walk, sequence_length: int) -> Walk | None:
-    """Cuts the rest of a pass into windows; None if no window is left, or stretches are not whole windows."""
+    """Cuts the rest of a pass into windows; None if there are none, or stretches of the pass are not whole windows."""
     part = rest.part
     begin = -(-part.first_token // sequence_length)
     num_windows = part.num_tokens // sequence_length - begin
@@ -264,7 +264,7 @@ def _in_windows(rest: Walk, sequence_length: int) -> Walk | None:
 
 
 class Progress:
-    """The progress of all sources of a run; `enter` and `leave` move it from segment to segment."""
+    """The progress of all sources of a run; `enter` and `leave` advance it by one segment."""
 
     def __init__(self, sources: Sequence[LockedSource], settings: RunSettings | RunLock) -> None:
         self.sizes: WalkSizes = WalkSizes(sources, settings)
@@ -281,7 +281,7 @@ class Progress:
         self._walks, self._offsets, self._num_windows, self._num_pairs, self._passes = np.zeros((5, count), np.int64)
         self._early: dict[int, TakeMap] = {}
         self._rests: dict[int, Walk] = {}  # by source, the rest of its pass after the early takes, as an unread walk
-        self._planned: dict[int, int] = {}  # by source, index of the regular walk that the planned end interrupts
+        self._planned: dict[int, int] = {}  # by source, index of the regular walk that a planned end interrupts
 
     def mixed(self, segment: LockedSegment) -> MixedStage:
         weights = [weight for _, weight in segment.weights]
@@ -334,7 +334,7 @@ class Progress:
             if (rest := self._rests.get(source)) is not None:
                 early[leaf] = early.get(leaf, _NOTHING) + TakeMap.of((rest.number, 0, rest.num_windows))
                 self.special[source, rest.number] = rest
-                if segment.stretch_length is None:  # no later length continues the pass
+                if segment.stretch_length is None:  # no later sequence length continues the pass
                     self._early[source] = early[leaf]
                     del self._rests[source]
         early_counts = np.zeros(len(sources), dtype=np.int64)
@@ -362,7 +362,7 @@ class Progress:
         planned = Mixture([weight for _, weight in segment.weights]).counts(size)
         for leaf, source in enumerate(entered.sources.tolist()):
             count = int(planned[leaf]) - int(entered.early_counts[leaf])
-            if (rest := self._rests.get(source)) is not None:  # the last of the early takes
+            if (rest := self._rests.get(source)) is not None:  # `rest` has the last early takes
                 self._plan_walk(source, rest, min(max(0, count + rest.num_windows), rest.num_windows))
             walks, read = divmod(max(0, count), int(entered.num_windows[leaf]))
             if read:
@@ -429,7 +429,7 @@ class Progress:
             self._walks[source] += 1
 
     def _take_over(self, source: int) -> int | None:
-        """Cuts the rest of a pass into windows of the current length; returns the number of windows; None if none."""
+        """Cuts the rest of a pass into windows of the current length; returns the number of windows, None if 0."""
         rest = self._rests.get(source)
         if rest is None or (rest := _in_windows(rest, self._sequence_length)) is None:
             return None
@@ -538,7 +538,7 @@ def num_taken(mixed: MixedStage, block: int, offset: int) -> Int64s:
 
 
 def _unread(takes: Int64s, count: int) -> tuple[Int64s, int]:
-    """Returns the unread `takes` below the last take that was read, and the number of takes up to that last take."""
+    """Returns the unread `takes` before the last read take, and the number of takes up to and including that one."""
     behind = np.arange(count - len(takes), count, dtype=np.int64) == takes
     unread = int(np.flatnonzero(~behind)[-1]) + 1 if not behind.all() else 0
     return takes[:unread], count - (len(takes) - unread)
@@ -573,7 +573,7 @@ class WalkSizes:
         return found
 
     def next_growth(self, sources: Int64s, position: int) -> int | None:
-        """Returns the first position, `position` or later, where one of `sources` gains pairs; None if none does."""
+        """Returns the first position from `position` on where one of `sources` gains pairs; None if no source does."""
         later = sources[self._latest[sources] >= position].tolist()
         return min((since for source in later for since in self._sinces[source] if since >= position), default=None)
 

@@ -1,6 +1,6 @@
 """Finds, locks and checks the data of a run's sources.
 
-Locking reads no tokens: headers, manifests and, for a holdout, document lengths are enough.
+Locking reads no tokens: headers, manifests and, for holdouts and packs, document lengths and roles are enough.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def lock_sources(
     """Locks all sources of a run and returns them in the order of their indices.
 
     Sources and pairs of the old lock keep their indices and their held-out documents. A source that is no longer in the
-    settings stays in the lock, but is not read. New pairs are appended in the order found, and read from position `at`.
+    settings stays in the lock, but is not read. New pairs are appended in the order found, and read from `at` on.
     """
     sources = {source.name: source for source in ([] if old is None else old.sources)}
     prefixes = {each.name: find_pairs(each, settings.folder) for each in settings.sources}
@@ -63,7 +63,7 @@ def lock_sources(
     owners: dict[str, str] = {}
     for name, prefix in ((name, prefix) for name, found in (known | prefixes).items() for prefix in found):
         if (owner := owners.setdefault(place_of(prefix), name)) != name:
-            raise ConfigError(f"`{prefix}` is in two sources, {owner!r} and {name!r}", hint="remove it from one")
+            raise ConfigError(f"`{prefix}` is in two sources, {owner!r} and {name!r}", hint="remove it from one source")
     accepts_any = allow_data_mismatch or settings.samples.get("allow_data_mismatch")
     reads = None if accepts_any else data_kind(settings.dataset)
     everything = list(chain.from_iterable(prefixes.values()))
@@ -81,7 +81,7 @@ def lock_sources(
         source = _lock_source(each, found, sources.get(name), seed=settings.seed, at=at, opens=opens)
         if is_computed and are_packs(settings):
             source = _with_packs(source, settings, old, opens)
-        sources[name] = source  # keeps its number or is appended
+        sources[name] = source  # a known source keeps its index, a new source is appended
     for source in sources.values() if is_computed else ():
         if len(dtypes := {pair.dtype: pair.prefix for pair in source.pairs}) > 1:
             message = f"source {source.name!r} mixes two token dtypes: {_two(dtypes)}"
@@ -89,7 +89,7 @@ def lock_sources(
     tokenizers = {pair.fingerprint: pair.prefix for source in sources.values() for pair in source.pairs}
     tokenizers.pop(None, None)
     if len(tokenizers) > 1:
-        raise TokenizerError(f"sources mix two tokenizers, by sha256: {_two(tokenizers)}", hint="tokenize one again")
+        raise TokenizerError(f"sources mix two tokenizers (sha256): {_two(tokenizers)}", hint="tokenize one pair again")
     return tuple(sources.values())
 
 
@@ -104,21 +104,21 @@ def lock_pair(
     reads: Kind | None = None,
     object_storage: ObjectStorageSettings | None = None,
 ) -> LockedPair:
-    """Locks a pair, without a holdout. The pair must have the tokenizer `tokenizer` and the kind `reads`, if given."""
+    """Locks a pair without a holdout; raises an error if the pair does not match `tokenizer` or the kind `reads`."""
     pair = IndexedDataset(prefix, object_storage=object_storage)
     prefix = pair.path_prefix
     if pair.dtype.kind not in "iu":
         raise ConfigError(f"`{bin_path(prefix)}`: token ids of a run must be integers, got {pair.dtype.name}")
     if pair.index.has_modes:
         message = f"`{idx_path(prefix)}`: a run cannot read multimodal pairs"
-        raise ConfigError(message, hint="read it with `IndexedDataset(prefix, multimodal=True)`")
+        raise ConfigError(message, hint="read the pair with `IndexedDataset(prefix, multimodal=True)`")
     if reads is not None and (wrong := kind_mismatch(pair, reads, reads_roles=True)) is not None:
         hint = "put the pair into another run with a matching `dataset`, or set `allow_data_mismatch` in [samples]"
         raise ConfigError(f"`{prefix}`: {wrong[1]}", hint=hint)
     head = None if tokenizer is None else manifest_head_of(pair)
     if head is not None and (other := mismatch(head, tokenizer)) is not None:
         message = f"`{prefix}`: expected tokenizer {other}, found {head.tokenizer.describe()}"
-        raise TokenizerError(message, hint="set `tokenizer` to the one found, or tokenize the data again")
+        raise TokenizerError(message, hint="set `tokenizer` to that of the data, or tokenize the data again")
     locked = facts_of(pair)
     try:
         manifest = manifest_of(pair)
@@ -154,7 +154,7 @@ def changed_pair(path: str, expected: str, found: str) -> DatasetFormatError:
 
 
 def difference(locked: LockedPair, found: LockedPair) -> tuple[str, DatasetFormatError] | None:
-    """Compares a locked pair with the pair found now; returns the changed file and an error, or None if equal."""
+    """Compares a locked pair with the pair as it is now; returns the changed file and an error; None if unchanged."""
     for name, path, what in _FACTS:
         expected, value = getattr(locked, name), getattr(found, name)
         if None not in (expected, value) and expected != value:
@@ -173,7 +173,7 @@ _FACTS = (
     ("index_crc32", idx_path, "an index with CRC-32"),
     ("tokens_crc32", bin_path, "tokens with CRC-32"),
 )
-"""Compared members of a pair: name, file that holds them, and words for the error."""
+"""Members of `LockedPair` to compare: name, function that returns the path of their file, and words for the error."""
 
 
 Opens = Callable[[str], IndexedDataset]  # opens the pair of a prefix
@@ -185,8 +185,8 @@ def _lock_source(
     kept, new = _match_pairs(settings.name, found, () if old is None else old.pairs)
     if new and kept and kept[-1].since > at:
         since, prefix = kept[-1].since, new[0].prefix
-        message = f"source {settings.name!r}: first position of `{prefix}` must be at least {since}, got {at}"
-        raise ConfigError(message, hint=f"add it at position {since} or later, with `tokenloom run amend --grow`")
+        message = f"source {settings.name!r}: start position of `{prefix}` must be at least {since}, got {at}"
+        raise ConfigError(message, hint=f"add the pair at position {since} or later, with `tokenloom run amend --grow`")
     by_blocks = any(pair.held_blocks for pair in kept)
     if settings.holdout is not None and not kept:
         by_blocks = holds_blocks(new, settings.holdout)
@@ -241,7 +241,7 @@ def _with_packs(source: LockedSource, settings: RunSettings, old: RunLock | None
 def _match_pairs(
     source: str, found: Sequence[LockedPair], old: Sequence[LockedPair]
 ) -> tuple[list[LockedPair], list[LockedPair]]:
-    """Splits found pairs into pairs of the old lock and new pairs; a moved pair is recognized by name and content."""
+    """Splits `found` into pairs of the old lock and new pairs; a moved pair is recognized by name and content."""
     left = {place_of(pair.prefix): pair for pair in found}
     there = {place: left.pop(place) for place in map(place_of, (pair.prefix for pair in old)) if place in left}
     kept = []
@@ -268,7 +268,7 @@ def _check_holdout(settings: SourceSettings, kept: Sequence[LockedPair], *, by_b
         held, share = locked.held_blocks or locked.held_documents, pair.held_blocks or pair.held_documents
         if held != share:
             where = f"source {settings.name!r}: {'blocks' if by_blocks else 'documents'} held out of `{locked.prefix}`"
-            raise ConfigError(f"{where} must stay {held}, got {share}", hint="restore the `holdout` that was locked")
+            raise ConfigError(f"{where}: number must stay {held}, got {share}", hint="restore the locked `holdout`")
 
 
 NUM_THREADS = 16  # threads that open pairs in parallel: remote pairs cost a few round trips each
@@ -285,7 +285,7 @@ def find_pairs(source: SourceSettings, folder: str) -> list[str]:
         if (other := seen.setdefault(place_of(prefix), prefix)) is not prefix:
             also = "" if other == prefix else f", also as `{other}`"
             message = f"source {source.name!r} has `{prefix}` twice{also}"
-            raise ConfigError(message, hint="remove one; to read data several times, set `passes` or `weights`")
+            raise ConfigError(message, hint="remove one entry; to read data several times, set `passes` or `weights`")
     return pairs
 
 
@@ -328,7 +328,7 @@ class Problem:
 
     Attributes:
         source: name of the source.
-        path: the file, or the prefix of the pair.
+        path: the file that differs, or the prefix of a pair that cannot be read.
         message: the problem as a sentence.
         is_unknown: whether the file could not be checked because the lock has no checksum of it.
     """
@@ -342,7 +342,7 @@ class Problem:
 def check_sources(lock: RunLock, *, full: bool) -> list[Problem]:
     """Compares all pairs with their lock and returns the differences in the order of the lock.
 
-    Compares sizes, counts, index starts and the checksums in manifests; `full` also reads and compares all bytes.
+    Compares sizes, counts, index starts and the checksums in manifests; `full` also compares checksums of all bytes.
     """
     pairs = [(source.name, pair) for source in lock.sources for pair in source.pairs]
     sizes = [pair.num_tokens * np.dtype(pair.dtype).itemsize + pair.idx_bytes if full else 1 for _, pair in pairs]

@@ -2,7 +2,7 @@
 
 A position lies in a segment. The segment's mixture (`kernels.MixedStage`) gives the source, and the take: the number of
 windows that the source gives earlier in this segment. `source_progress.py` turns the take into a window.
-Nothing is stored per sample or pass. A segment needs about 60 bytes of memory per source once it is used.
+Nothing is stored per sample or pass. Once used, a segment needs about 60 bytes of memory per source.
 """
 
 from __future__ import annotations
@@ -104,11 +104,11 @@ class Timeline:
             if segment.entered.walks[leaf] <= walk:
                 regular = segment.entered.regular_walk(leaf, walk)
         if (found := self._progress.special.get((source, walk), regular)) is None or not 0 <= walk < MOST_WALKS:
-            raise IndexError(f"walk {walk} out of range: the run does not reach it in the source with index {source}")
+            raise IndexError(f"walk {walk} out of range: the run does not reach this walk of source index {source}")
         return found
 
     def special_walks(self, source: int) -> list[int]:
-        """Returns the indices of a source's walks over new pairs or over part of a pass, in segments entered so far."""
+        """Returns the indices of a source's special walks (see `Progress.special`), in the segments entered so far."""
         return [walk for number, walk in self._progress.special if number == source]
 
     def _readings(self, source: int) -> Iterator[tuple[EnteredSegment, int]]:

@@ -54,7 +54,7 @@ Convert = Callable[[Any], T]  # converts a value, or raises a `ConfigError` that
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A TOML table; `values` are validated when read, `where` is the table's path, such as `stages.2.weights`."""
+    """A TOML table; `read` validates `values`. `where`: path of the table in the file, such as `stages.2.weights`."""
 
     path: str
     where: KeyPath
@@ -84,7 +84,7 @@ class Table:
 
         Args:
             keys: converter of each allowed key; None for keys that the caller reads itself.
-            required: hint of each key that must exist and not be empty.
+            required: hint of each key that must exist and must not be empty.
             elsewhere: hint of each key that belongs in another table.
             unknown: error message for keys that are not in `keys`.
         """

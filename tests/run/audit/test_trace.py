@@ -454,5 +454,5 @@ def test_records_are_the_documents_made_of_them_and_a_source_comes_before_a_file
 def test_what_is_not_there(sources, name, number, message):
     with pytest.raises(ConfigError, match=message):
         resolve_names([(name, number)], sources)
-    with pytest.raises(ConfigError, match=r"(?s)none of 1 pairs has origins.*PREFIX.origins.npy"):
+    with pytest.raises(ConfigError, match=r"(?s)none of 1 pairs records them.*PREFIX.origins.npy"):
         resolve_names([("other.jsonl", 1)], sources[:1])

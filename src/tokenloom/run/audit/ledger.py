@@ -1,6 +1,6 @@
 """The ledger of a run: what became of its tokens up to a position, and what filled its samples. Counts must balance.
 
-Numbers of passes, walks and remaining tokens come from the plan of the run, as if it ended at the position. The use of
+Numbers of passes, walks and remaining tokens come from the plan of the run, as if the run ended there. The use of
 slots is computed; if the loss mask depends on token ids, data are read to count the slots.
 """
 
@@ -113,7 +113,7 @@ class LedgerCount:
             key = source, number, length
             if key not in self._dropped_of_pairs:
                 member = self._dataset.member(source, length)
-                assert member.taken is not None  # of conversations
+                assert member.taken is not None  # set for conversations
                 exposure, first = member.taken.exposure_of(number), member.data.pairs.first_of(number)
                 documents = np.arange(first, first + len(exposure.shares), dtype=np.int64)
                 is_read = ~are_held_out(self._lock, source, documents)
@@ -154,7 +154,7 @@ class LedgerCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRow:
-    """What became of a source's tokens in a segment, and what filled its samples there; or a sum of such rows.
+    """What became of a source's tokens in a segment, and what filled its samples there; or a sum of several rows.
 
     The tokens `brought` + `offered` were read (`counts`), are lost (`first_of_passes`, `dropped_…`, `given_up`), or
     remain (`handed_on`, `not_reached`).

@@ -29,7 +29,7 @@ HINT = "make pairs with `tokenloom preprocess`, which writes PREFIX.origins.npy 
 
 
 class _PairOrigins(NamedTuple):
-    """A pair's origins and document boundaries; `files`: each input file's index in `SourceOrigins.files`, then -1."""
+    """A pair's origins and document boundaries; `files`: index in `SourceOrigins.files` per input file, then -1."""
 
     origins: Origins
     files: NDArray[np.int32]
@@ -97,7 +97,7 @@ class SourceOrigins:
             DatasetFormatError, DatasetNotFoundError, StorageError: see `locate`.
         """
         if not self._by_path:
-            raise ConfigError(f"input files unknown: none of {len(self._pairs.prefixes)} pairs has origins", hint=HINT)
+            raise ConfigError(f"input files unknown: none of {len(self._pairs.prefixes)} pairs records them", hint=HINT)
         whole = self._whole_path(path)
         counts = [each.origins.files[own].num_records for _, each, own in self._by_path[whole]]
         last = None if None in counts else max(count for count in counts if count is not None)
@@ -113,7 +113,7 @@ class SourceOrigins:
         return sorted(set(found))
 
     def _path_like(self, path: str) -> str:
-        """Returns the only input file path that equals `path` or ends with it."""
+        """Returns the only input file path that equals `path` or ends with `path`."""
         if path in self._by_path:
             return path
         paths, ending = sorted(self._by_path), "/" + path.removeprefix("./").lstrip("/")
@@ -129,7 +129,7 @@ class SourceOrigins:
 
     @cached_property
     def _by_path(self) -> dict[str, list[tuple[int, _PairOrigins, int]]]:
-        """{path: [(index of a pair made from the file, its origins, the file's index in these)]}; opens all pairs."""
+        """{path: [(index of a pair made from the file, the pair's origins, file index in these)]}; opens all pairs."""
         by_path: dict[str, list[tuple[int, _PairOrigins, int]]] = {}
         for pair in range(len(self._pairs.prefixes)):
             if (opened := self._open(pair)) is not None:
@@ -155,7 +155,7 @@ class SourceOrigins:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedDocuments:
-    """Documents by source, ascending; `of_records`: (source, document) named by record. Others: see `LockedRun`."""
+    """Documents by source, ascending; `of_records`: those named by a record. For other attributes see `LockedRun`."""
 
     by_source: tuple[tuple[int, tuple[int, ...]], ...]
     of_records: frozenset[tuple[int, int]]

@@ -1,8 +1,8 @@
 """Maps positions to the documents they read, and documents to the positions that read them, as tables of spans.
 
 No token is read. A computed order is traced by arithmetic; a stored order is looked up in its index. Spans come from
-`span_batch`; with fill-in-the-middle they are the pieces before rearranging. Mixing moves samples only within a block,
-so a range of positions reads a few ranges of windows, plus single windows at the ends.
+`span_batch`; with fill-in-the-middle, spans are the pieces before rearranging. Mixing moves samples only within a
+block, so a range of positions reads a few ranges of windows, plus single windows at the ends.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class SpanTable:
 
     The spans of a sample are in reading order and cover all tokens that the sample reads: in a GPT sample these are
     the inputs and one more token, which is only a label. The rest of a sample is padding. A pass over a source is one
-    walk, or several if pairs are added or the sequence length changes meanwhile. Each array has num_spans rows.
+    walk, or several if pairs are added or the sequence length changes in the pass. Each array has num_spans rows.
 
     Attributes:
         positions: int64, position of the sample.
@@ -69,7 +69,7 @@ class SpanTable:
         pair_rows: prefixes of the `.bin`/`.idx` pairs of each source, and the first document of each pair.
         run: identity of the run; None for datasets without a run.
         files: int32, index of the document's input file in `file_names`; -1 if unknown. None without `with_origins`.
-        records: int64, record of the document in that file, from 1; 0 if unknown. None without `with_origins`.
+        records: int64, record number of the document in this file, from 1; 0 if unknown. None without `with_origins`.
         file_names: paths of the input files at the time of tokenization; empty without `with_origins`.
         steps: int64, training step that reads the sample, from 0; None without `with_steps`.
         ranks, micro_batches: int64, data-parallel rank, and micro-batch in the step, from 0; None if ranks are unknown.
@@ -129,7 +129,7 @@ class SpanTable:
         return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 
     def pairs(self) -> tuple[Int32s, Int64s]:
-        """Returns, by span, the index of its pair in `pair_rows.prefixes`, and the document's row in that pair."""
+        """Returns, for each span, the index of its pair in `pair_rows.prefixes`, and its document's row in the pair."""
         return self.pair_rows.locate(self.sources, self.documents)
 
     def columns(self) -> dict[str, tuple[NDArray[Any], NDArray[np.bool_] | None]]:
@@ -194,7 +194,7 @@ def joined_tables(tables: Sequence[SpanTable]) -> SpanTable:
 
 def _named(names: Sequence[str], numbers: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     missing = numbers < 0
-    by_number = np.array([*names, None], dtype=object)  # -1 is the last
+    by_number = np.array([*names, None], dtype=object)  # index -1 gives the last element, None
     return by_number[numbers], missing
 
 
@@ -225,7 +225,7 @@ class PairRows:
         )
 
     def locate(self, sources: NDArray[np.int32], documents: Int64s) -> tuple[NDArray[np.int32], Int64s]:
-        """Returns, by document: the index of the pair in `prefixes`; the row in the pair; both have shape [count]."""
+        """Returns, for each document, the index of its pair in `prefixes` and its row in this pair, both [count]."""
         pairs = np.empty(len(documents), dtype=np.int32)
         for source in np.unique(sources).tolist():
             chosen = np.flatnonzero(sources == source)
@@ -278,7 +278,7 @@ def _checked_positions(positions: Integers, dataset: Any) -> Int64s:
 def trace_stored(
     dataset: Any, positions: Integers, sources: Sequence[tuple[int, int]], *, pair_rows: PairRows, lock: RunLock | None
 ) -> SpanTable:
-    """Traces a stored order; `sources` has, per dataset, (its source, index of its first document in that source)."""
+    """Traces a stored order; `sources`: per dataset, (index of the source, index of the first document in it)."""
     positions = _checked_positions(positions, dataset)
     members, numbers, samples = members_of(dataset), np.zeros(len(positions), dtype=np.int32), positions
     if isinstance(dataset, BlendedDataset):
@@ -305,7 +305,7 @@ Columns = dict[str, NDArray[Any]]
 def _columns(
     dataset: KnowsSpans, numbers: Int64s, *, samples: Int64s, source: int, of_samples: Columns, first_document: int = 0
 ) -> Columns:
-    """Returns the spans of samples `numbers` as columns; `samples[k]` is the index of the position of `numbers[k]`."""
+    """Returns the spans of samples `numbers` as columns; `samples[k]`: index of the traced position of `numbers[k]`."""
     spans = dataset.span_batch(numbers)
     slots = dataset.slots_of(spans.documents) if hasattr(dataset, "slots_of") else spans.lengths
     counts, denied, ends = np.diff(spans.row_offsets), spans.documents < 0, np.cumsum(slots)
@@ -404,7 +404,7 @@ def _occurrences(
 
 
 def _walks_read(timeline: Timeline, source: int, start: int, stop: int) -> dict[Walk, list[Int64s]]:
-    """Returns the numbers of the walks read in mixing blocks of [start, stop), by `Walk` with number and pass 0."""
+    """Returns the numbers of walks read in mixing blocks of [start, stop); keys are `Walk`s with number and pass 0."""
     found: dict[Walk, list[Int64s]] = {}
 
     def add(walk: Walk, numbers: Int64s) -> None:
@@ -443,7 +443,7 @@ def checked_documents(source: LockedSource, documents: Integers) -> Int64s:
     wanted = np.unique(np.asarray(documents, dtype=np.int64))
     count = source.num_documents
     if len(wanted) and not 0 <= (wrong := int(wanted[0] if wanted[0] < 0 else wanted[-1])) < count:
-        raise ConfigError(f"document `{source.name}:{wrong}` out of range: the source has {count}, numbered from 0")
+        raise ConfigError(f"document `{source.name}:{wrong}` out of range: the source has {count} documents, from 0")
     return wanted
 
 
