@@ -178,7 +178,7 @@ class Passages(NamedTuple):
     num_grams: Int64s
 
     def longest(self) -> Int64s:
-        """Returns the index of the longest passage of each (item, document), int64[count], in the order of passages."""
+        """Returns, for each (item, document), the index of its longest passage, int64[count], in ascending order."""
         order = np.argsort(-self.num_grams, kind="stable")
         keys = np.stack([self.items, self.sources, self.documents])[:, order]
         longest: Int64s = order[np.unique(keys, axis=1, return_index=True)[1]]

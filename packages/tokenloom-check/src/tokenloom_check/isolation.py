@@ -535,7 +535,7 @@ def _differences(one: Tensor, two: Tensor) -> Tensor:
 
 
 def _limits(rounded: list[Tensor], inside: Any = slice(None)) -> Tensor:
-    """Returns the largest difference that rounding explains, float64[n], by token; `rounded` has measured ones."""
+    """Returns the largest difference that rounding can cause, float64[n], by token, from measured ones (`rounded`)."""
     # The effect is about the same at all tokens, except where rounding changes a discrete choice of the model.
     most = torch.stack(rounded).amax(dim=0)
     return _MARGIN * most.clamp(min=2 * float(most[inside].median()))

@@ -568,7 +568,7 @@ class Processes(ABC):
         """Starts a rank that writes its events to `path`.events and its output to `path`.log."""
 
     def run(self, reading: Reading) -> ReadingResult:
-        """Reads all ranks, then kills them and their child processes."""
+        """Starts all ranks, waits until they have read, then kills them and their child processes."""
         folder = tempfile.mkdtemp(dir=self._files.name)
         with socket.socket() as listening:
             listening.bind(("127.0.0.1", 0))
