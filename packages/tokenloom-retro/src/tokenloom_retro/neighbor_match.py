@@ -1,8 +1,8 @@
 """Checks that a neighbor folder belongs to the training samples.
 
 The name of a folder is the split and a hash of the samples, such as `train_` and an MD5. The check computes this hash
-again. The hash depends on paths, so a moved project is checked with its path in `config.json`. If the hash differs from
-the name, as for projects of Megatron, the check compares the settings recorded in `config.json` instead.
+again. The hash depends on paths, so for a moved project the check uses the old path, which `config.json` records. If
+the hash differs from the name, as in projects of Megatron, the check compares the settings in `config.json` instead.
 """
 
 from __future__ import annotations
