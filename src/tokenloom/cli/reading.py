@@ -233,7 +233,7 @@ def _origin_of(row: Row) -> str:
 
 
 def _text_lines(rows: Sequence[Row], *names: str) -> Iterator[str]:
-    """Yields the lines of the texts in the fields `names` of each row; each line begins with the row's document."""
+    """Yields the lines of the texts in the fields `names` of each row; lines begin with the name of its document."""
     for row, name in itertools.product(rows, names):
         if row.get(name) is not None:
             lines = printable(row[name]).removesuffix("\n").split("\n")

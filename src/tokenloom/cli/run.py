@@ -359,7 +359,7 @@ class DigestOptions(RunPath, BatchSizes):
     """Print a SHA-256 of all that determines the samples before a position; equal digests mean equal samples.
 
     Attributes:
-        position: end of the digest, exclusive (default: number of consumed samples in run.lock; if 0, end of the run).
+        position: end of the digest, exclusive (default: consumed samples in run.lock, or if none, all of the run).
         json: print one JSON object: position, digest and run.
     """
 
