@@ -254,7 +254,7 @@ class Membership:
             self.answer = outcome["answers"][outcome["of"][self.rank]]
 
     def _is_awaited(self, outcome: Record) -> bool:
-        """Returns at once whether other ranks still have to read an outcome; False after `_READING_SECONDS`."""
+        """Returns whether to wait for other ranks that have not read an outcome, for at most `_READING_SECONDS`."""
         lost = outcome["verdict"]["lost"] if "verdict" in outcome else []
         keys = [self._key("rank", rank) for rank in range(1, self.size) if rank not in lost]
         with suppress(RuntimeError):  # the outcome is valid even if the store is gone
