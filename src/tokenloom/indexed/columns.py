@@ -252,7 +252,7 @@ def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
 
 
 def _check_rows(facts: ColumnFacts, header: Header, num_tokens: int, *, path: str) -> None:
-    """Raises a `DatasetFormatError` if a column has the wrong number of rows; any number is right for "runs"."""
+    """Raises a `DatasetFormatError` if a column has the wrong number of rows; a column of kind "runs" may have any."""
     rows = {"token": num_tokens, "sequence": header.num_sequences, "document": header.num_boundaries - 1}
     if facts.kind != "runs" and facts.shape[0] != rows[facts.kind]:
         wanted = f"{rows[facts.kind]} rows, one per {facts.kind}"

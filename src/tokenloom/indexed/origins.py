@@ -224,7 +224,7 @@ OriginsPart = tuple[Origins | None, range, NDArray[np.bool_] | None]
 
 
 def read_origins(pair: IndexedDataset | str, *, object_storage: ObjectStorageSettings | None = None) -> Origins | None:
-    """Maps the origins of a pair; returns None if the pair has no column `origins`.
+    """Opens the origins of a pair, memory-mapped; returns None if the pair has no column `origins`.
 
     Raises:
         DatasetNotFoundError: the pair does not exist.
