@@ -149,7 +149,7 @@ class SpanLoss(NamedTuple):
 
     loss: float
     is_recorded: bool
-    """Whether the document has its own record; else `loss` is a share of the sample's loss, proportional to tokens."""
+    """Whether the loss of the document was recorded; else `loss` is a share of the sample's, proportional to tokens."""
     level: int = 0
     """1 if the loss per token is above 1.5 times the median over spans, 2 if above 3 times the median or not finite."""
 
