@@ -292,7 +292,7 @@ def get_blend_and_blend_per_split(args: Any) -> Blends:
 
 
 def sequences_from_args(args: Any) -> dict[str, list[int]] | None:
-    """Returns {prefix: [num_sequences, num_documents + 1]} from `--per-dataset-sequences-path`; None if not given."""
+    """Returns {prefix: [number of sequences, of documents + 1]} from `--per-dataset-sequences-path`, or None."""
     path = argument_values(args).get("per_dataset_sequences_path")
     if path is None:
         return None

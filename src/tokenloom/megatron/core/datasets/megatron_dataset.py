@@ -44,7 +44,7 @@ class ListedSamples:
     """A mixin whose `__getitems__` returns a list, so that `collate_fn` may write to the samples."""
 
     def __getitems__(self, positions: Sequence[int | None]) -> list[Sample]:
-        """Returns `[dataset[k] for k in positions]`, read as one batch unless a batch would skip an override."""
+        """Returns `[dataset[k] for k in positions]`, as one batch unless that skips an overridden method."""
         return list(super().__getitems__(positions))  # type: ignore[misc]  # of the next class in the MRO
 
 
