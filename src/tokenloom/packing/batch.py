@@ -425,7 +425,7 @@ def get_batch_on_this_rank_for_sequence_packing(
         vp_stage: index of this virtual stage, in [0, `vpp_size`); None for no virtual stages.
         pg_collection: a `ProcessGroups`, or an object with the same attributes; None for a single process.
         config: a `PackingConfig`, or an object with the same attributes, equal on all ranks; required for packs of a
-            fixed shape or contiguous partitions. None for no tail padding and zigzag partitions.
+            fixed shape or contiguous partitions. None for zigzag partitions without tail padding.
 
     Returns:
         (tokens, labels, loss_mask, None, position_ids, packed_seq_params, padding_mask). Tensors are [1, T / cp]:

@@ -102,7 +102,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """A plan: groups, and packs of whole sub-samples. `slowest` sums the cost of the costliest rank of each step."""
+    """A plan: steps with groups of ranks, and packs of whole sub-samples; `slowest` sums the steps' highest costs."""
 
     steps: list[Step]
     whole: Int64s

@@ -93,7 +93,7 @@ def padded_lengths(lengths: Int64s, *, cp_size: Int64s | int, per_rank: int = 1)
 
 
 def uniform_plan(pack_of: Int64s, *, num_microbatches: int, cp_size: int, dp_size: int) -> PackPlan:
-    """Returns `plan_of` for groups of one size: context-parallel group d gets pack m × dp_size + d in microbatch m."""
+    """Makes a plan for groups of one size: in microbatch m, context-parallel group d gets pack m × dp_size + d."""
     numbers = np.arange(num_microbatches * dp_size, dtype=np.int64).reshape(num_microbatches, dp_size)
     packs = numbers.repeat(cp_size, axis=1)
     return plan_of(pack_of, packs, np.full_like(packs, cp_size))
