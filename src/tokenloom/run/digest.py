@@ -80,7 +80,7 @@ class KnownOrder:
             )
         if position > self.num_samples:
             message = f"position {position} out of range: the run has {self.num_samples} samples"
-            raise ConfigError(message, hint="lengthen the last stage or add a stage: the run was made shorter")
+            raise ConfigError(message, hint="the run was made shorter: lengthen its last stage, or add a stage")
         if (found := self.digest_at(position)) != (expected := state["digest"]):
             digests = f"expected digest {expected[:16]}…, found {found[:16]}…"
             message = f"the order before position {position} changed after it was read: {digests}{self.why}"

@@ -477,9 +477,9 @@ def _ended(read: LockedSegment, stop: int | None, block: int, consumed: int) -> 
 
 
 def _stretch_lengths(settings: RunSettings) -> dict[str, int | None]:
-    """Returns, by stage name, the longest sequence length at which passes of the stage are read; None if all are equal.
+    """Returns, by stage name, the longest sequence length of the stages that share passes with the stage, or None.
 
-    Passes continue in a later stage if its sequence length divides, or is a multiple of, the longest length so far.
+    A later stage continues passes if its length divides the longest one before, or is a multiple. None: all are equal.
     """
     found: dict[str, int | None] = {}
     for number, stage in enumerate(settings.stages):

@@ -190,7 +190,7 @@ class LedgerRow:
 
     @property
     def dropped_tokens(self) -> int:
-        """Tokens of conversations that are in no sample."""
+        """Tokens of the conversations that no sample contains."""
         return self.dropped_empty.tokens + self.dropped_long.tokens + self.dropped_untrainable.tokens
 
     @property

@@ -56,7 +56,7 @@ class SpanTable:
 
     Attributes:
         positions: int64, position of the sample.
-        segments: int32, index of the segment in the lock; 0 without a lock.
+        segments: int32, index of the segment in `run.lock`; 0 without a run.
         sources: int32, index of the source.
         passes: int64, index of the pass over the source, or of the epoch in a stored order; -1 if unknown.
         walks: int64, index of the walk among all walks over the source; -1 in a stored order.
@@ -65,7 +65,7 @@ class SpanTable:
         starts, lengths: int64, index of the span's first token in the document, and number of tokens of the span.
         slots: int64, index of the span's first token in the sample.
         denied: bool, whether the document is denied at the position; the sample then has padding instead.
-        source_names, stage_names: names by index of the source and by index of the segment; no stages without a lock.
+        source_names, stage_names: name of each source, and name of the stage of each segment; empty without a run.
         pair_rows: prefixes of the `.bin`/`.idx` pairs of each source, and the first document of each pair.
         run: identity of the run; None for datasets without a run.
         files: int32, index of the document's input file in `file_names`; -1 if unknown. None without `with_origins`.
