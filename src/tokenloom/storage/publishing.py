@@ -277,7 +277,7 @@ def tidy(key: str) -> None:
 
 
 class OutputLock(AbstractContextManager["OutputLock"]):
-    """A lock that excludes other writers of a group until `release`; taking the lock also recovers the group.
+    """A lock that excludes other writers of a group of files; taking the lock also ends an interrupted write of them.
 
     `OutputBusyError` if another writer, in this or another process, holds the lock. The lock excludes nobody in object
     storage or, with a warning, on a filesystem without locks. Garbage collection releases the lock, but not in a fork.
