@@ -69,7 +69,7 @@ def load_reference_tokenizer(
     """
     name, added = options.tokenizer_type, options.special_tokens or ()
     if name in _NOT_FOR_TEXT:
-        hint = "use the type of the wrapped tokenizer, such as HuggingFaceTokenizer"
+        hint = "this type wraps another: use that one, such as HuggingFaceTokenizer"
         raise ConfigError(f"--tokenizer-type {name} cannot preprocess text", hint=hint)
     if name not in TYPES:
         raise ConfigError(f"--tokenizer-type: must be one of {', '.join(TYPES)}, got {name!r}")
