@@ -155,8 +155,8 @@ def test_a_damaged_row_is_no_end_of_the_dataset(mixed):
         (([5, 5], [1.0], 4), "a blend needs one weight per dataset, got 1 for 2 datasets"),
         (([5, 5], [1.0, -2.0], 4), r"weight of dataset 1 \(`5`, train\): must be finite and above 0, got -2.0"),
         (([5, 5], [1.0, float("nan")], 4), r"weight of dataset 1 \(`5`, train\): must be finite and above 0, got nan"),
-        (([5, 5], [1, 6], None), r"weight of .*: without `size`, must be an integer up to 5 samples, got 6"),
-        (([5, 5], [1, 1.5], None), r"weight of .*: without `size`, must be an integer up to 5 samples, got 1.5"),
+        (([5, 5], [1, 6], None), r"weight of .*: without `size`, must be an integer up to 5, got 6"),
+        (([5, 5], [1, 1.5], None), r"weight of .*: without `size`, must be an integer up to 5, got 1.5"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(arguments, message):

@@ -27,7 +27,7 @@ def number_type(num_datasets: int) -> type[np.integer[Any]]:
 
 
 class ArrayBlendOrder(StoredOrder):
-    """A `BlendOrder` that is stored as arrays; building the arrays needs only the lengths of the datasets.
+    """A `BlendOrder` that is stored as arrays; of the datasets, only the lengths are needed to build the arrays.
 
     `weights` are shares with a sum of 1, or, if `size` is None, the number of samples to take from each dataset.
     `seed` shuffles each block of `mixing_block` consecutive positions; a `mixing_block` of 1 keeps the reference's
@@ -64,7 +64,7 @@ class ArrayBlendOrder(StoredOrder):
         }
 
     def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yields (name, array) pairs; raises OversampledError if the blend takes more samples than a dataset has."""
+        """Yields (name, array) pairs; raises OversampledError if a dataset has fewer samples than the blend takes."""
         if self._size is None:
             sizes = np.array(self._weights, dtype=np.int64)
             shares = sizes / float(self.num_samples)
@@ -95,7 +95,7 @@ class ArrayBlendOrder(StoredOrder):
             if not 0 <= number < len(self._datasets):
                 return f"row {row} has dataset index {number}, but the blend has {len(self._datasets)} datasets"
             if not 0 <= sample < len(self._datasets[number]):
-                return f"row {row}: sample {sample} of only {len(self._datasets[number])} samples in dataset {number}"
+                return f"row {row} has sample {sample}, but only {len(self._datasets[number])} are in dataset {number}"
         return None
 
     def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:

@@ -286,7 +286,7 @@ class BlendedDataset(Composite):
         return [self._share(number, groups[number][0], np.array(groups[number][1])) for number in sorted(groups)]
 
     def _located(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> Iterable[tuple[int, int | None]]:
-        """Returns `locate(position)` for each position, (0, None) for None; valid positions need only a single call."""
+        """Returns `locate(position)` per position, (0, None) for None; if all are valid, one call locates all."""
         rows = np.asarray(positions)  # an array of objects if a position is None
         if rows.ndim == 1 and rows.dtype.kind in "iu" and rows.size:
             given, num_samples = rows.tolist(), len(self)

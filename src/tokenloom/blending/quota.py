@@ -193,5 +193,5 @@ def check_weights(datasets: Sequence[Any], weights: Sequence[float], size: int |
             hint = empty if weight == 0 else None
             raise ConfigError(f"weight of {where}: must be finite and above 0, got {weight!r}", hint=hint)
         if size is None and (weight != int(weight) or weight > len(datasets[number])):
-            message = f"weight of {where}: without `size`, must be an integer up to {len(datasets[number])} samples"
+            message = f"weight of {where}: without `size`, must be an integer up to {len(datasets[number])}"
             raise ConfigError(f"{message}, got {weight!r}", hint="pass `size` to use weights as fractions")
