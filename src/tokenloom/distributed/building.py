@@ -25,7 +25,7 @@ Builders = Literal["auto", "rank0", "node"]
 Description = Mapping[str, Mapping[str, str]]
 """{topic: {name: value}}; the values of a topic must be equal on all ranks that describe the topic."""
 
-_MOST_GROUPS = 8  # maximum number of groups of ranks in one message; the ranks of a group have the same value
+_MOST_GROUPS = 8  # maximum number of groups of ranks per topic; the ranks of a group have the same values
 _SHOWN_SETTINGS = 5
 _SHOWN_CHARACTERS = 160
 
@@ -101,7 +101,7 @@ class Build(Generic[T]):
     describe: Callable[[bool], Description] = lambda _: {}
 
     def together(self) -> T | None:
-        """Builds once for all ranks and returns the result; without `torch.distributed`, only calls `work`.
+        """Builds for all ranks and returns the result; without `torch.distributed`, only calls `work`.
 
         Raises:
             BuildError: a rank failed, died or was silent; the message names the rank and the cause.

@@ -235,7 +235,7 @@ class Meeting:
 
 
 def _this_process(host: str) -> Record:
-    """Returns the identity of this process; other ranks on its host thus detect the end of the process."""
+    """Returns the identity of this process, by which other ranks on its host detect that it has ended."""
     process: Record = {"host": host, "pid": os.getpid(), "namespace": None}
     with suppress(OSError):  # not Linux
         process |= {"namespace": process_namespace(), "start": process_start(os.getpid())}

@@ -157,7 +157,7 @@ class Membership:
                 error, since = self._lost_store
                 if not self._judge_deaths() and self._attention > since + _GRACE_SECONDS:
                     message = f"{_STORE_HOST} died or ended during {self._during}: {str(error).splitlines()[0]}"
-                    self._give_up(message, "read the log of the rank on this host", [0])
+                    self._give_up(message, "read the log of the process that hosts the store", [0])
                 return
             if self._enter():
                 self._exchange()
