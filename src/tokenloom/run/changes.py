@@ -106,7 +106,7 @@ class LockChanges:
     """The differences between a lock and an older lock.
 
     `new_data`: each source that gained pairs, with only its new pairs. `gone`: names of removed sources. `others`:
-    names of changed settings. `num_denied`: number of documents that the old lock denies later or not at all.
+    names of changed settings. `num_denied`: number of denied documents that the old lock denies later or not at all.
     """
 
     new_data: tuple[LockedSource, ...]
@@ -151,7 +151,7 @@ def dropped_denials(old: RunLock, new: RunLock) -> Iterator[str]:
     """Yields denials of the old lock that the new lock lacks or begins later, such as `web:7 from position 9 on`.
 
     Since pairs may move, a document is recognized by the content of its pair and its row in the pair. If the new lock
-    has no such pair, a document is recognized by its name; denials of a source that the new lock lacks are skipped.
+    has no such pair, the name identifies the document, and denials of a source that the new lock lacks are skipped.
     """
     by_name = _first_denied(new)
     by_content = {(pair, row): start for start, pair, row in by_name.values()}
@@ -213,9 +213,9 @@ class RunDifferences:
     Attributes:
         runs: identities of both runs.
         ends: number of positions of each run; None if endless.
-        stop: end of the compared positions, exclusive; None if both runs are endless.
+        stop: end of the compared positions, exclusive; None if there is no end.
         position: first position where the runs differ or that only one run has; None if the runs are equal.
-        before, after: source and window at `position` in each run; None beyond the end or in the reference's order.
+        before, after: sample of each run at `position`; None beyond its end, or if a run has the reference's order.
         reason: what differs at `position`, in words; None if a run ends at `position` or the runs are equal.
     """
 

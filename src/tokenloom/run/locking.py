@@ -434,7 +434,7 @@ class _Resolving:
         return _ended(read, _first(*ends), self._block, consumed)
 
     def _cap(self, stage: StageSettings, entered: Entered, segment: LockedSegment, stop: int | None) -> int | None:
-        """Returns the first position where a source exceeds `max_passes`; None if no source does, or if they repeat."""
+        """Returns the first position where a source exceeds `max_passes`; None if none does, or if sources repeat."""
         caps = [(leaf, self._sources[source].max_passes) for leaf, source in enumerate(entered.sources.tolist())]
         takes = {leaf: entered.takes_within(leaf, cap) for leaf, cap in caps if cap is not None}
         mixture = Mixture([weight for _, weight in segment.weights])
@@ -477,7 +477,7 @@ def _ended(read: LockedSegment, stop: int | None, block: int, consumed: int) -> 
 
 
 def _stretch_lengths(settings: RunSettings) -> dict[str, int | None]:
-    """Returns, by stage name, the longest sequence length of the stages that share passes with the stage, or None.
+    """Returns, by stage, the longest sequence length of the stage and later stages that continue its passes, or None.
 
     A later stage continues passes if its length divides the longest one before, or is a multiple. None: all are equal.
     """

@@ -271,7 +271,7 @@ class Run(HasFacts):
         return plan_of(self.timeline.lock)
 
     def ledger(self, *, until: int | None = None, reads_data: bool = True) -> RunLedger:
-        """Counts, per stage and source, what became of the tokens up to a position, and what filled the samples.
+        """Counts, per stage and source, what became of the tokens before a position, and what filled the samples.
 
         Args:
             until: the position; None for the end of the run.

@@ -253,7 +253,7 @@ class Entered:
 
 
 def _in_windows(rest: Walk, sequence_length: int) -> Walk | None:
-    """Cuts the rest of a pass into windows; None if there are none, or stretches of the pass are not whole windows."""
+    """Cuts the rest of a pass into windows; None if there are none, or a stretch is not a whole number of windows."""
     part = rest.part
     begin = -(-part.first_token // sequence_length)
     num_windows = part.num_tokens // sequence_length - begin

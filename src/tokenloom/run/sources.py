@@ -328,7 +328,7 @@ class Problem:
 
     Attributes:
         source: name of the source.
-        path: the file that differs, or the prefix of a pair that cannot be read.
+        path: the file, or the prefix of a pair that cannot be read.
         message: the problem as a sentence.
         is_unknown: whether the file could not be checked because the lock has no checksum of it.
     """

@@ -1,4 +1,4 @@
-"""The ledger of a run: what became of its tokens up to a position, and what filled its samples. Counts must balance.
+"""The ledger of a run: what became of its tokens before a position, and what filled its samples. Counts must balance.
 
 Numbers of passes, walks and remaining tokens come from the plan of the run, as if the run ended there. The use of
 slots is computed; if the loss mask depends on token ids, data are read to count the slots.

@@ -65,7 +65,7 @@ class SpanTable:
         starts, lengths: int64, index of the span's first token in the document, and number of tokens of the span.
         slots: int64, index of the span's first token in the sample.
         denied: bool, whether the document is denied at the position; the sample then has padding instead.
-        source_names, stage_names: name of each source, and name of the stage of each segment; empty without a run.
+        source_names, stage_names: name of each source; name of each segment's stage, empty without a run.
         pair_rows: prefixes of the `.bin`/`.idx` pairs of each source, and the first document of each pair.
         run: identity of the run; None for datasets without a run.
         files: int32, index of the document's input file in `file_names`; -1 if unknown. None without `with_origins`.
