@@ -89,7 +89,7 @@ class MegatronDataset(HasFacts, HasHooks, ABC):
         config: the settings.
 
     Raises:
-        ConfigError: the class overrides a method that is never called, or overrides `batch` but not `__getitem__`.
+        ConfigError: the class overrides a method that is never called, or only a fast method such as `batch`.
     """
 
     run_order: KnowsOrder | None = None

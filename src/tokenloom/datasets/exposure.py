@@ -217,7 +217,7 @@ class SplitConversations:
     def kept(self) -> tuple[NDArray[Any], NDArray[np.int32]]:
         """Returns the conversations that are not dropped, integers[count], and the slots of each of them, int32[count].
 
-        Warns of untrainable conversations. Raises ConfigError if the setting "error" forbids long or untrainable ones.
+        Warns of untrainable conversations. Raises ConfigError if the value "error" forbids long or untrainable ones.
         """
         exposure = self.exposure()
         self._report(exposure)

@@ -228,7 +228,7 @@ def _restore_stored_rows(parts: Sequence[Int64s], stored: Int64s, detokenize: Ca
 
 
 _TRIES = 8
-"""Number of tokens of `middle` to try, center first: tokens near the ends often change, or are half a character."""
+"""Number of tokens of `middle` to try, center first: ends often change, and a token may be part of a character."""
 
 
 def _num_equal(one: Int64s, other: Int64s) -> int:

@@ -318,7 +318,7 @@ class BERTMaskedWordPieceDataset(MaskedWordPieceDataset):
 
     Labels are -1 at unmasked tokens (0 without a pad id). Pad ids within the text become 0 in text and labels. After
     the text, types and padding_mask contain the pad id, or -1 without a pad id, so they are 0 there only if the pad id
-    is 0. The reference does the same, but its padding_mask is also 0 where a random token equals the pad id.
+    is 0. The reference does the same, but its padding_mask also contains the pad id where the masked text does.
 
     Arguments and errors are those of `MaskedWordPieceDataset`.
     """
@@ -432,8 +432,8 @@ class T5MaskedWordPieceDataset(MaskedWordPieceDataset):
     int64[sequence_length_encoder]; text_dec, labels, loss_mask and dec_mask, int64[sequence_length_decoder]; and
     truncated (1 if the text was truncated).
 
-    If the text itself contains the pad id, tokens, labels and masks are 0 there. In the padding after the text, tokens
-    and masks are 0, and labels are -1 (0 if the tokenizer has no pad id).
+    If the text itself contains the pad id, tokens, labels, enc_mask and dec_mask are 0 there. In the padding after the
+    text, tokens and masks are 0, and labels are -1 (0 if the tokenizer has no pad id).
 
     Arguments and errors are those of `MaskedWordPieceDataset`. Reading a sample raises ConfigError if the sample has
     more masked runs than the tokenizer has sentinels, or does not fit the decoder.

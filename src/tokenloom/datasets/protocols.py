@@ -46,7 +46,7 @@ class FillsBatches(Protocol):
     """A dataset that fills given arrays: `batch(positions, out=…)` fills all rows, `fill_rows(…)` some rows.
 
     If `digests_tokens` is True, `batch(positions, digests=…)` also fills `digests`, uint64[num_samples, 2], with the
-    result of `kernels.digest_tokens` for each sample. If `digests` stay zero, the caller computes the digests.
+    result of `sample_digests.digest_tokens` for each sample. If `digests` stay zero, the caller computes the digests.
     """
 
     @property
