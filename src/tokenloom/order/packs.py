@@ -1,8 +1,8 @@
 """Best-fit packing: samples of whole documents, instead of windows that split documents anywhere.
 
-A sample reads one extra token, its last label. A document of at most `sequence_length + 1` tokens is never split.
-Longer documents are split into pieces that start at multiples of `sequence_length`, and each piece reads one extra
-token. So every token of a document, except its first, is a label exactly once per epoch.
+A sample has room for `sequence_length + extra` tokens. A document that fits is never split. Longer documents are split
+into pieces that start at multiples of `sequence_length` and overlap by `extra` tokens. So if `extra` is 1, every token
+of a document, except its first, is a label exactly once per epoch.
 
 The algorithm is best-fit decreasing: pieces, longest first, each go into the fullest pack with enough room.
 """
