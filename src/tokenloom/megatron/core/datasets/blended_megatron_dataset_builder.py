@@ -68,7 +68,7 @@ class BlendedMegatronDatasetBuilder(dataset_builder.BlendedMegatronDatasetBuilde
         ]
 
     def _build_split(self, quota: Quota) -> Any:
-        """Returns the dataset of a split of `blend_per_split`; for quota kind "list", a list of datasets."""
+        """Returns the dataset of a split of `blend_per_split`; for quota kind "list", one dataset per prefix."""
         place = quota.split.value
         matrix = [quota.bounds if split is quota.split else None for split in Split]
 
@@ -95,7 +95,7 @@ class BlendedMegatronDatasetBuilder(dataset_builder.BlendedMegatronDatasetBuilde
     def _build_megatron_datasets_parallel(
         self, prefixes: Sequence[str | None], split: Matrix, sizes_per_dataset: Sequence[Sequence[int | None]]
     ) -> list[list[Any]]:
-        """Builds datasets in threads; returns a list of datasets, by prefix, for each split. May be overridden."""
+        """Builds datasets in threads; returns a list per split, each in the order of `prefixes`. May be overridden."""
         build_splits = self._build_megatron_dataset_splits
 
         def build() -> list[list[Any]]:

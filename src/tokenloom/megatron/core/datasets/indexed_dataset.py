@@ -392,7 +392,7 @@ def _unpickle(
 
 
 class IndexedDatasetBuilder:
-    """A writer of a local `.bin`/`.idx` pair; like Megatron's, it writes items to the `.bin` file immediately.
+    """A writer of a local `.bin`/`.idx` pair; like Megatron's, it writes an item to the `.bin` file when it is added.
 
     Programs may write to `data_file` and change the list attributes. A token that does not fit the dtype raises
     `TokenRangeError` before its document is added. `tokenloom.IndexedDatasetBuilder` is faster, publishes the pair

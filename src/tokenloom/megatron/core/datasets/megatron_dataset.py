@@ -150,7 +150,7 @@ class GivenOrder(_GivenArrays, WindowOrder):
         return window_reader(arrays, lengths, window_length=self._sequence_length, extra=self._extra)
 
     def read(self, source: Any, idx: int) -> tuple[list[NDArray[Any]], list[int]]:
-        """Returns the tokens of each document in sample `shuffle_index[idx]`, and the documents' sequence indices."""
+        """Returns tokens and sequence index of each document in sample `shuffle_index[idx]`, a sample of any length."""
         documents, rows, shuffle = (self.arrays[name] for name in NAMES)
         window = shuffle[idx]
         (first, start), (last, stop) = ([int(number) for number in rows[row]] for row in (window, window + 1))
