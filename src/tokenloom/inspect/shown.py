@@ -187,7 +187,7 @@ class Shown:
     tokens: tuple[ShownToken, ...]
 
     def sections(self) -> Iterator[ShownSection]:
-        """Yields a section for each span, even an empty span, and for each group of tokens outside all spans."""
+        """Yields a section for each span, even an empty span, and for consecutive tokens outside all spans."""
         filled = {token.span for token in self.tokens}
         empty = deque(span for number, span in enumerate(self.spans) if number not in filled)
         slot = 0
@@ -334,7 +334,7 @@ class OpenPair:
         return ids
 
     def parts(self, row: int, start: int, stop: int) -> Sequence[str | None]:
-        """Returns the part ("prompt", "answer" or "text", else None) of each token in [start, stop) of a sequence."""
+        """Returns "prompt", "answer" or "text" for each token in [start, stop) of a sequence; None without roles."""
         if self.roles is None:
             return [None] * (stop - start)
         return [PartKind(kind).name for first, last, kind in self.roles.of(row) for _ in range(first, last)][start:stop]

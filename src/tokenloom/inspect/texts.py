@@ -37,7 +37,7 @@ _MOST_FOUND = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """A match: index of the source, index of the document in the source, and range of the match in the document."""
+    """A match: index of the source, index of the document in the source, and range of tokens in the document."""
 
     source: int
     document: int
@@ -69,7 +69,7 @@ def find_text(
 def _found(
     lock: RunLock, ids: Sequence[int], object_storage: ObjectStorageSettings | None
 ) -> Iterator[tuple[int, int, int, tuple[IndexedDataset, int]]]:
-    """Yields (source, document, start in the document, (open pair, row in the pair)) for each match of `ids`."""
+    """Yields (source, document, start token in the document, (open pair, row in the pair)) for each match of `ids`."""
     num_found = 0
     for source, first, prefix in _pairs(lock):
         pair = IndexedDataset(prefix, object_storage=object_storage)
