@@ -129,7 +129,7 @@ WITHOUT = (
     ("conversations truncated", "truncated"),
     ("with or without loss: not counted", "not_counted"),
 )
-"""(text, key) of the ledger counts of tokens that are in samples and have no loss, or an unknown loss."""
+"""(text, key) of the ledger counts of tokens that are in samples and have no loss, or may have loss."""
 
 NEVER = (
     ("dropped tail", "dropped_tail"),
