@@ -82,7 +82,7 @@ class Benchmarks:
 def read_benchmarks(
     paths: Sequence[str], *, fields: Sequence[str] = ("text",), words: int = 13, least_words: int = 5
 ) -> Benchmarks:
-    """Reads benchmark files, in any format of `preprocess`, and indexes the n-grams of `words` words in some fields.
+    """Reads benchmark files, in any format of `preprocess`, and indexes the n-grams of `words` words in `fields`.
 
     A field with fewer than `words` words is searched as a whole if it has at least `least_words` words, else not at
     all. In text files each line is an item.
@@ -166,7 +166,7 @@ class Passages(NamedTuple):
     """Passages found in documents: arrays int64[count], sorted by item, source, document and start.
 
     A passage is the tokens [start, stop) of a document in which `num_grams` consecutive n-grams of an item were found.
-    The first of them is number `first_grams` of the n-grams of all texts. Document indices count within the source.
+    The first of them has index `first_grams` among the n-grams of all texts. Document indices count within the source.
     """
 
     items: Int64s
@@ -464,7 +464,7 @@ def write_masks(found: Contamination) -> int:
 
 
 def _masked(pair: IndexedDataset, starts: Int64s, stops: Int64s) -> Iterator[NDArray[Any]]:
-    """Yields blocks of the weights of all tokens: 0 in the ranges [start, stop), which ascend, else as before."""
+    """Yields blocks of the weights of all tokens: 0 in the ranges [start, stop), which ascend, else as before, or 1."""
     column = open_column(pair, LOSS_WEIGHT)
     for first in range(0, pair.num_tokens, _BLOCK_TOKENS):
         last = min(first + _BLOCK_TOKENS, pair.num_tokens)

@@ -22,7 +22,7 @@ from tokenloom.errors import ConfigError, ConformanceError
 from tokenloom.numbers import checked_integer
 from tokenloom_check.isolation_report import PADDING, QUESTIONS, IsolationCheck, IsolationLeak, IsolationReport
 
-_NUM_ROUNDED, _MARGIN = 4, 4.0  # number of runs with perturbed rounding; a leak exceeds `_MARGIN` times their effect
+_NUM_ROUNDED, _MARGIN = 4, 4.0  # runs with perturbed rounding; a leak exceeds `_MARGIN` times their largest effect
 _TOKENS = ("tokens", "input_ids")
 _GIVE = "pass `documents=`: the document index of each token, -1 for padding"
 _LOOKUPS = {"embedding", "__getitem__", "index_select"}
@@ -449,7 +449,7 @@ class _Search:
         return {document: each.masked_fill(self.owners == document, 0) for document, each in sizes.items()}
 
     def _changes(self, name: str) -> dict[int, Tensor]:
-        """Returns, by probed document, the differences of outputs that must stay equal: float64[num_tokens]."""
+        """Returns, by probe (document or padding), differences of outputs that must stay equal: float64[num_tokens]."""
         if name == "tail" and not bool((self.owner == PADDING).any()):
             raise _NotRunError("the batch has no padding")
         if name == "labels" and not self.packed.label_arrays:

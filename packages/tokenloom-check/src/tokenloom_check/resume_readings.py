@@ -438,7 +438,7 @@ class RankEvents:
 
 
 def has_enough(ranks: Sequence[RankEvents], reading: Reading) -> bool:
-    """Returns True if all ranks have ended, or if the batches read by all the others have `num_samples` samples."""
+    """Returns whether all ranks have ended, or the batches read by all unfinished ranks have `num_samples` samples."""
     if all(rank.last for rank in ranks):
         return True
     count = min(len(rank.batches) for rank in ranks if rank.last != "end")
@@ -449,7 +449,7 @@ def has_enough(ranks: Sequence[RankEvents], reading: Reading) -> bool:
 class ReadingResult:
     """The batches that all ranks have read in one reading, and the point where it can continue.
 
-    With `num_samples`, the first batches with that many samples, of those that all unfinished ranks have read.
+    With `num_samples`, the first batches with at least that many samples, of those that all unfinished ranks read.
     """
 
     def __init__(self, ranks: Sequence[RankEvents], reading: Reading) -> None:
@@ -476,7 +476,7 @@ class ReadingResult:
 
 
 class InProcess:
-    """Reads all ranks in this process, a batch of each in turn. Instead of a kill, it drops the loader."""
+    """Reads all ranks in this process, a batch of each in turn. A kill drops the loader; states are still pickled."""
 
     def __init__(self, factory: Factory) -> None:
         self._factory = factory
@@ -638,9 +638,9 @@ class FactoryProcesses(Processes):
 
 
 def serve(descriptor: str, name: str, state_of: str, samples: str, timeout: str) -> None:
-    """Imports a factory, and forks a rank for every request of the client; a request has the last arguments of `_run`.
+    """Imports a factory, and forks a rank for each request of the client, which has the last four arguments of `_run`.
 
-    The rank answers with its process id. If an import fails, the answer to the first request is the error.
+    The rank answers with its process id. If a function is unusable, the error answers the first request.
     """
     client = Connection(int(descriptor))
     try:

@@ -54,7 +54,7 @@ class ShuffleQuality:
     adjacent: float  # share of neighbours that are next to each other in the data
     # mean distance of neighbours in the data, as a share of its length; 1/3 for a uniform shuffle
     distance: ShuffleMeasure
-    scale: int  # the distance, in items, below which far too many neighbours are; 0 if there is none
+    scale: int  # the distance, in items, within which far too many neighbours are; 0 if there is none
     within: float  # share of neighbours within `scale`
     within_expected: float  # that share in a uniform permutation
     median_distance: float  # median distance of neighbours in the data, in items
