@@ -370,8 +370,8 @@ def test_losses_of_all_packs_are_those_of_the_batch_unpacked(seed):
         ([[1, 2]], {"dp_size": 2}, "1 sub-samples with 2 tokens in total cannot fill a multiple of 2 packs"),
         ([[1]], {"dp_rank": 1}, r"`dp_rank`: must be in \[0, 1\), got 1"),
         ([[1]], {"loss_weights": [1.0, 2.0]}, "`loss_weights`: expected values for 1 sequences, got 2"),
-        ([[1]], {"pad_to": 3}, "8 tokens must be a multiple of 3"),
-        ([[1], [2]], {"cp_size": 2}, "8 tokens must be a multiple of 128"),
+        ([[1]], {"pad_to": 3}, "8 tokens per rank must be a multiple of 3"),
+        ([[1], [2]], {"cp_size": 2}, "8 tokens per rank must be a multiple of 128"),
     ],
 )
 def test_invalid_sequences_are_refused(sequences, options, words):

@@ -47,7 +47,7 @@ class CostBalancedScheduler(BasePackingScheduler):
         )
 
     def _fewest_microbatches(self, task: Task) -> Packing:
-        """Returns a packing with the fewest possible microbatches, or with more if this saves 5 % of the cost."""
+        """Returns a packing with the fewest possible microbatches, or with more if the fewest cost over 5 % more."""
         fewest = least_microbatches(task, self.microbatch_multiple)
         best: Packing | None = None
         for num_microbatches in range(fewest, len(task.lengths) // self.dp_size + 1, self.microbatch_multiple):

@@ -313,11 +313,11 @@ def from_bytes(data: Any, lengths: Sequence[int], names: Iterable[str] = DTYPES)
 
 Pack = dict[str, Any]
 """The n padded sub-samples, concatenated to 1-D tensors under the names in `DTYPES`; the entries in `METADATA`; and
-`dataset_ids`, int64[n], if a sub-sample has a `dataset_id`. On stages without tokens, a pack has `METADATA` only."""
+`dataset_ids`, int64[n] (-1: unknown), if a sub-sample has a `dataset_id`. Stages without tokens: only `METADATA`."""
 
 METADATA = ("cu_seqlens", "cu_seqlens_padded", "max_seqlen", "local_cp_size")
 """`cu_seqlens` and `cu_seqlens_padded`, int32[n + 1]: boundaries without and with padding; `max_seqlen`, int32 scalar:
-the longest padded length; `local_cp_size`: number of ranks that share the pack, absent if all cp ranks do."""
+the longest padded length; `local_cp_size`: number of ranks that share the pack, absent if cp groups share all packs."""
 
 _INT32_MAX = 2**31 - 1
 _PLAIN = PackingConfig(max_seqlen_per_dp_cp_rank=_INT32_MAX)

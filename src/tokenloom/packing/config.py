@@ -19,8 +19,8 @@ class PackingConfig:
         max_seqlen_per_dp_cp_rank: maximum tokens, including padding, that each rank gets from one pack.
         sequence_packing_scheduler: name of a scheduler in `scheduler_map`.
         virtual_pipeline_model_parallel_size: virtual pipeline stages per rank; None for no virtual stages.
-        microbatch_group_size_per_vp_stage: the number of microbatches must be a multiple of this number, else the
-            scheduler raises an error. This setting has no effect without virtual stages.
+        microbatch_group_size_per_vp_stage: the scheduler makes the number of microbatches a multiple of this number, or
+            raises an error if it cannot. This setting has no effect without virtual stages.
         sequence_parallel: whether tensor-parallel ranks divide the tokens of a pack among themselves; if so, the padded
             length of each sub-sample is also a multiple of the number of tensor-parallel ranks.
         pipeline_model_parallel_layout: layer names of each stage, as `layout[pp_rank][vp_stage]`; a stage with a layer

@@ -28,8 +28,8 @@ class HybridCostBalancedScheduler(BasePackingScheduler):
 
     Short sub-samples are packed on single ranks. A longer sub-sample gets the smallest group of 2, 4, 8, … ranks that
     it fits, or a larger group if the smallest one would delay other ranks. (n tokens fit s ranks if n, rounded up to a
-    multiple of 2 × s, is at most s × `max_seqlen_per_dp_cp_rank`.) A group also gets short sub-samples if another rank
-    costs more. If there are fewer sub-samples than ranks, each gets a group, and groups grow until no rank is idle.
+    multiple of 2 × s, is at most s × `max_seqlen_per_dp_cp_rank`.) A group also gets short sub-samples if another group
+    of its microbatch costs more. If sub-samples are fewer than ranks, each gets a group; groups grow to use all ranks.
 
     Groups of s ranks are aligned blocks of ranks [i × s, (i + 1) × s), so each size and block needs one communicator.
 

@@ -640,7 +640,7 @@ def _row_multiple(scheduler: PrefixTreeScheduler, pad_to: int | str, block_size:
     if scheduler.cp_size > 1:
         per_rank = math.lcm(per_rank, block_size)
     if most % per_rank:
-        raise ConfigError(f"maximum of {most} tokens must be a multiple of {per_rank}, see `pad_to` and `block_size`")
+        raise ConfigError(f"limit of {most} tokens per rank must be a multiple of {per_rank} (`pad_to`, `block_size`)")
     return per_rank * scheduler.cp_size
 
 

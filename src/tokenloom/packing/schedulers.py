@@ -102,7 +102,7 @@ def wrap_data_iterator(data_iterator: Any, config: object, num_microbatches: int
     """Packs one global batch: plans it and exchanges sub-samples; all ranks of the run must call this together.
 
     The scheduler assigns the sub-samples of all data-parallel ranks to packs anew. Each sub-sample is sent to the ranks
-    that work on it, padded to a multiple of 2 × c tokens if these are c > 1 ranks. The global batch stays the same.
+    that work on it and padded to a multiple of 2 × c tokens if these are c > 1 ranks. The global batch stays the same.
 
     `config` selects a scheduler from `scheduler_map`. The scheduler's method `get_groups_and_subsamples` plans the
     packs; its method `run` does all of the work, planning included.
