@@ -142,7 +142,7 @@ class BatchDigests:
         self._sums = DigestSums()
 
     def global_digest(self) -> RangeDigest | None:
-        """Returns the digest of all ranks, or None; for several ranks, only a check or a loaded state provides it."""
+        """Returns the digest of all ranks, or None; several ranks know it only just after a check or a loaded state."""
         has_state = isinstance(self.sampler, DataParallelSampler) and is_in_order(self.sampler)
         if not self.enabled or not self._has_tokens or not has_state:
             return None
@@ -198,7 +198,7 @@ def check_reading(loader: Any, *, reread: Literal["now", "never"] = "now", num_t
         no digest; None if no rank has a loader. Later loader states contain the digest.
 
     Raises:
-        DivergenceError: ranks are at different positions, or batches differ; the message names the ranks.
+        DivergenceError: ranks are at different positions, or batches differ; the message names ranks and first batch.
         BuildError: a rank failed to read, or died.
         ConfigError: the loader has no digest, or its sampler does not follow the order of positions.
     """

@@ -77,7 +77,7 @@ def load(
             split without data. With `split=None`, returns one dataset of all documents.
         seed: seed for shuffling.
         num_samples: minimum number of samples, over as many epochs as needed; None for one epoch, or, in a weighted
-            blend, for all samples before a dataset repeats. With `split`: one number, for train, or a list of three.
+            blend, for all samples before a dataset repeats. With `split`: a number, for train, or (train, valid, test).
         path_to_cache: folder of the index cache, local or in a bucket; None for the folder of the data.
         settings: other fields of `GPTDatasetConfig`, or of `SFTDatasetConfig` for conversations. A blend reads short
             datasets for several epochs unless `extend_short_datasets=False`.

@@ -358,7 +358,7 @@ class MegatronPretrainingRandomSampler(DataParallelSampler):
             raise ConfigError(message, hint="use smaller batches or fewer ranks")
         if self.consumed_samples % chunk:
             message = f"consumed_samples {self.consumed_samples}: not a multiple of micro_batch_size * "
-            raise ConfigError(f"{message}data_parallel_size = {chunk}", hint="choose a divisor of `consumed_samples`")
+            raise ConfigError(f"{message}data_parallel_size = {chunk}", hint="choose sizes whose product divides it")
 
     @property
     def epoch(self) -> int:
