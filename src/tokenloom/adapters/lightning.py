@@ -74,5 +74,5 @@ def _three(datasets: Any) -> Sequence[Any]:
         return [datasets, None, None]
     if len(datasets) != len(Split) or datasets[0] is None:
         message = f"`datasets`: must be a train dataset, or a list of train, valid and test datasets, got {datasets!r}"
-        raise ConfigError(message, hint="pass None for a split without data")
+        raise ConfigError(message, hint="pass None for a valid or test split without data")
     return datasets
