@@ -59,7 +59,7 @@ class RejectedReasons:
                 record = parse_json(line)
                 kind = _VARYING.sub("#", record["reason"])
             except (ValueError, KeyError, TypeError) as error:
-                raise StorageError(f"`{path}` is not a file of rejected records: a line lacks `reason`") from error
+                raise StorageError(f"`{path}` has a line that is not a JSON object with `reason`") from error
             self.counts[kind] += 1
             self.first.setdefault(kind, record)
 

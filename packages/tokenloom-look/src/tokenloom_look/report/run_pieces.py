@@ -24,7 +24,7 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Horizon:
-    """The end of the positions that are drawn and counted. If the run itself has no end, `note` explains this end."""
+    """The end of the positions that are drawn and counted; `note` explains it if the run itself has no end, else ""."""
 
     position: int
     note: str

@@ -164,7 +164,7 @@ class Chart:
         return picture(self)
 
     def thinned(self, *, most: int = MOST_POINTS) -> Chart:
-        """Returns the chart, thinned to `most` points unless it has bars; a note says how many points are drawn."""
+        """Returns the chart, thinned to `most` points unless it has bars; a note then says how many are drawn."""
         xs = np.asarray(self.x)
         if len(xs) <= most or self.kind == "bars":
             return self
