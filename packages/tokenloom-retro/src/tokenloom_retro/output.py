@@ -150,7 +150,7 @@ class Output:
             message = f"`{broken}`, a file of the finished output ({self.task}), is missing or has another size"
             return OutputExistsError(message, hint="restore the file, or rebuild the output with `overwrite=True`")
         message = f"`{path}` exists, and was made with other settings or data, or by another program"
-        return OutputExistsError(message, hint="use another folder, or replace the output with `overwrite=True`")
+        return OutputExistsError(message, hint="use another project folder, or replace outputs with `overwrite=True`")
 
 
 class NewOutput:

@@ -139,7 +139,7 @@ def without_own_documents(
         neighbors: int64[num_queries, num_found], rows of the chunk table; -1 for none.
         chunk_documents: integers[num_chunks, 2], dataset and document of each row of the table.
         groups: int64[num_queries], the sample of each queried chunk.
-        own_documents: int64[num_pairs, 3], sample, dataset, and document in this sample; in any order, with repeats.
+        own_documents: int64[num_pairs, 3], sample, dataset, and document in this dataset; in any order, with repeats.
         num_saved: neighbors per query in the result, int64[num_queries, num_saved], with -1 after the last neighbor.
     """
     saved = np.full((len(neighbors), num_saved), -1, dtype=np.int64)

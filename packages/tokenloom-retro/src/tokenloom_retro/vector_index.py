@@ -9,7 +9,7 @@ rotations (OPQ, PCA) only with the same number of threads.
 are split into pieces of 1,024 vectors, each encoded on one thread: the codes do not depend on the number of threads.
 - Adding codes gives the same bits as adding vectors.
 - HNSW graphs are built on one thread in the same pieces.
-- Searches use the same pieces; otherwise the last bits of distances would differ, and so would near ties.
+- Searches use the same pieces; otherwise the last bits of distances would differ, and near ties would swap.
 
 `faiss` raises `RuntimeError` for all errors; the message names the C++ function that failed.
 """
@@ -201,7 +201,7 @@ class VectorIndex:
                 raise ConfigError(message, hint="drop the setting, or use an index with IVF or HNSW") from error
 
     def search(self, embeddings: Float32s, k: int, *, num_threads: int = 1) -> Neighbors:
-        """Returns the `k` nearest vectors of each query; `embeddings` is float32[num_queries, dimension]."""
+        """Returns the `k` neighbors of each row of `embeddings`, float32[n, dimension], equal for any `num_threads`."""
         k = checked_integer("k", k, at_least=1)
         ids = np.empty((len(embeddings), k), dtype=np.int64)
         distances = np.empty((len(embeddings), k), dtype=np.float32)
