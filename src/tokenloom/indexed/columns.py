@@ -56,7 +56,7 @@ class ColumnFacts:
         num_bytes, crc32: size and CRC-32 of the `.npy` file; both 0 before the file is written.
         of: in a column per token, "token" if rows are for tokens as inputs, "label" if rows are for tokens as targets.
         padding: value for the slots of a sample that contain no token.
-        made_by: name of the program that wrote the column; None if unknown.
+        made_by: origin of the values, such as the program that wrote the column; None if unknown.
         about: further metadata as JSON values, such as the tokenizer for roles or the input files for origins.
     """
 
@@ -183,7 +183,7 @@ def read_columns(pair: IndexedDataset) -> Mapping[str, ColumnFacts]:
 
 
 def recorded_columns(prefix: str, *, object_storage: ObjectStorageSettings | None = None) -> Mapping[str, ColumnFacts]:
-    """Returns {column name: description} in `PREFIX.columns.json`, unchecked; {} if the file is missing or damaged."""
+    """Returns the columns in `PREFIX.columns.json`, not compared with the pair; {} if it is missing or damaged."""
     with suppress(DatasetFormatError):
         return _parsed_record(prefix, object_storage).columns
     return {}
@@ -551,7 +551,7 @@ def remove_column(
 
 
 def publish_columns(pair: IndexedDataset, columns: Mapping[str, ColumnFacts], files: Sequence[PendingFile]) -> None:
-    """Publishes column files beside an existing pair, and a new description of all columns of the pair."""
+    """Publishes column files of an existing pair together with a new description of all columns of the pair."""
     path = columns_path(pair.path_prefix)
     with ExitStack() as stack:
         for file in files:

@@ -241,7 +241,7 @@ def parse_index(
         source = f"the end of sequence {header.num_sequences - 1} in `{path}`"
     if bin_bytes is not None and promised != bin_bytes:
         tokens = tokens_path or bin_path(path.removesuffix(".idx"))
-        kind = "truncated or still being written" if bin_bytes < promised else "longer than its index says"
+        kind = "truncated or still being written" if bin_bytes < promised else "not the one of this index"
         hint = f"the .{tokens.rpartition('.')[2]} file is {kind}; write the pair again"
         raise damaged(tokens, f"{promised} bytes ({source})", bin_bytes, hint=hint)
     return index

@@ -48,7 +48,7 @@ class SequenceRoles:
             self.parts = RoleParts(column.data, pair.held_pointers(), pair.sequence_lengths, bits)
 
     def of(self, sequence: int) -> list[tuple[int, int, PartKind]]:
-        """Returns (start, stop, kind) of each part of a sequence, counted in tokens; [] without a column of roles."""
+        """Returns (start, stop, kind) of each part of a sequence, in tokens from its start; [] without a column."""
         if self._pair is None or self._column is None:
             return []
         first = int(self._pair.first_tokens(np.array([sequence]))[0])

@@ -407,7 +407,7 @@ class Verification:
                 problem = error
             again = IndexedDataset(prefix, object_storage=settings)
             if _identity_of(again, _facts_of(again)) != identity:
-                raise StorageError(f"`{prefix}` changed while it was verified", hint="do not modify data meanwhile")
+                raise StorageError(f"`{prefix}` changed while it was verified", hint="do not modify data during a run")
             if is_locked:
                 record = {"identity": identity, "problem": None if problem is None else problem.message}
                 try:
