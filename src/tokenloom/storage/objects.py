@@ -263,7 +263,7 @@ class BlockCache:
     """A cache of blocks of objects, in a folder that all threads and processes of a node share.
 
     A block is a file with bytes of an object and the CRC-32 of these bytes. Readers map the file, so they can still
-    read an evicted block. Only one process at a time fetches a block. Blocks count for the budget once they are filled.
+    read an evicted block. Only one process fetches a missing block. Blocks count for the budget once they are filled.
     """
 
     def __init__(self, folder: str, *, budget_bytes: int) -> None:

@@ -277,7 +277,7 @@ def tidy(key: str) -> None:
 
 
 class OutputLock(AbstractContextManager["OutputLock"]):
-    """A lock that excludes other writers of a group of files; taking the lock also ends an interrupted write of them.
+    """A lock that excludes other writers of a group of files until `release`; taking it also recovers the group.
 
     `OutputBusyError` if another writer, in this or another process, holds the lock. The lock excludes nobody in object
     storage or, with a warning, on a filesystem without locks. Garbage collection releases the lock, but not in a fork.
@@ -347,7 +347,7 @@ def _owner(descriptor: int) -> str:
 
 
 def _sign(descriptor: int, key: str) -> None:
-    """Writes process and host into a lock file; removes hidden files of a last holder that died on this host."""
+    """Writes process and host into a lock file; removes hidden files of the last holder if it died on this host."""
     host = socket.gethostname()
     with suppress(OSError):  # the disk may be full, and leftovers only take space
         found = re.fullmatch(rf"process ([0-9]+) on {re.escape(host)}", _owner(descriptor))

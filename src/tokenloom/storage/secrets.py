@@ -1,4 +1,4 @@
-"""Keeps the secrets in addresses out of files, messages, names made by hashing, and pickles.
+"""Keeps secrets in addresses out of files, messages, names made by hashing, and stored pickles.
 
 The query string of an `http(s)` address may contain a signature. `admit` removes the query string from an address that
 a user passes, and stores the string in this process; clients call `query_of` when they send a request. A query string
