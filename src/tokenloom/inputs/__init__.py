@@ -14,7 +14,7 @@ TEXT_KEY = "text"
 STDIN = "-"
 
 RECORD_BYTES = 16 << 20
-"""Default `max_record_bytes`. Memory for a text: 5 times its size with `gigatoken`, 110 to 235 with `tokenizers`."""
+"""Default `max_record_bytes`. Memory per text: 4 to 23 times its size in `gigatoken`, 110 to 235 in `tokenizers`."""
 
 WINDOW_BYTES = 128 << 20
 """Default `max_window_bytes`; `zstd` has the same default. Decoders allocate the window that a file requests."""

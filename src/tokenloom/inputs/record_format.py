@@ -60,7 +60,7 @@ class SliceReader(ABC):
         """Closes the file; may be called repeatedly."""
 
     def first_block(self) -> Block | None:
-        """Returns the first block with a whole record (else a block without one); `blocks` still yields all blocks."""
+        """Returns the first block with a whole record, else one without, else None; `blocks` still yields all."""
         head, rest = list[Block](), self._guarded()
         for block in islice(rest, _MOST_HEAD_BLOCKS):
             head.append(block)

@@ -97,7 +97,7 @@ def _between(column: Utf8Texts, others: Texts, num_before: NDArray[np.int64]) ->
 
 
 def _columns(lines: list[bytes], keys: Sequence[str], loads: Any) -> list[list[Any]]:
-    """Parses lines into one list of values per key; frees each record immediately, twice as fast for short texts."""
+    """Parses lines into a list of values per key; frees each record at once, which doubles speed for short texts."""
     if len(keys) == 1 and "." not in keys[0]:
         [key] = keys
         return [[loads(line)[key] for line in lines]]

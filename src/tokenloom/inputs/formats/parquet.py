@@ -25,8 +25,8 @@ class ParquetReader(TableReader):
     """A reader of row groups of a Parquet file.
 
     Memory: some pages of each column plus two blocks, never a whole row group. A single row group with 710 MB of text
-    took 180 MB of memory, 72 MB for the libraries. The mean row size decides the number of rows in a batch, so a few
-    very long rows in a row group take more: 420 MB for 200,000 short rows followed by 200 rows of 1 MiB.
+    took 180 MB of memory, 72 MB of it for the libraries. The mean row size decides the number of rows in a batch, so a
+    few very long rows in a row group take more: 420 MB for 200,000 short rows followed by 200 rows of 1 MiB.
     """
 
     def _open(self, slice_: InputSlice, keys: Sequence[str] | None) -> int:
