@@ -268,7 +268,7 @@ class JobFolder:
 
     @contextmanager
     def lock(self, name: str, *, wait: bool = True, pending: Sequence[str] = ()) -> Iterator[int | None]:
-        """Acquires a lock during the `with` block; yields the file descriptor, or None if another process has it.
+        """Acquires a lock during the `with` block; yields its file descriptor, None if another process has the lock.
 
         `pending` are path prefixes of the files that owners of this lock write: the temporary files of a previous
         owner on this machine are removed. Raises `FolderGoneError` if another process finished the job.
