@@ -2,7 +2,7 @@
 
 `gigatoken` needs a certificate, which lists the code points that the two libraries treat differently; texts with such a
 code point are encoded by the tokenizer's own library. The two libraries must also give equal ids for hard strings, for
-a sample of the input, and for one text of each later block. A fallback to the own library is logged as a warning.
+a sample of the input, and for one text of each later block. A fallback to the tokenizer's own library logs a warning.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class FastEncodable(Protocol):
 class GigatokenEngine:
     """An engine that encodes with `gigatoken`, or with the tokenizer's own library where the two may differ.
 
-    The own library encodes texts with a code point in `certificate.ranges`; without a certificate, it encodes none.
+    That library encodes texts with a code point in `certificate.ranges`; without a certificate, it encodes none.
 
     Use one instance per thread: two threads that share an instance are slower than one thread.
     """
@@ -212,7 +212,7 @@ def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Seque
 
     For byte-level BPE (of Hugging Face or tiktoken), `auto` chooses `gigatoken` if there is a certificate and the two
     libraries give equal ids for hard strings and for 128 K characters of `sample`. Otherwise `auto` logs a warning and
-    chooses the own library. If `gigatoken` is requested, a missing certificate or a different id is a `TokenizerError`.
+    chooses the other one. If `gigatoken` is requested, a missing certificate or a different id is a `TokenizerError`.
     """
     truth = tokenizer.engine_name
     if requested not in ("auto", FAST_LIBRARY, truth):
@@ -270,8 +270,8 @@ def require_equal(engine: Engine, truth: Engine, texts: Sequence[str]) -> None:
 def recheck(engine: Engine, truth: Engine, texts: Sequence[str], encoded: Encoded, *, choice: int) -> None:
     """Encodes one of `texts` with `truth`; raises `TokenizerError` if the ids differ from `engine`'s ids in `encoded`.
 
-    `choice` (any integer) selects the text; a long text is compared only at its start. If `truth` fails on the text,
-    the comparison is skipped with a warning: `choice` must not decide whether a record is bad.
+    `choice` (any integer) selects the text; of a long text, both engines encode the start. If an engine fails, the
+    comparison is skipped with a warning: `choice` must not decide whether a record is bad.
     """
     if not texts:
         return

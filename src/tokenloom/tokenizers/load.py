@@ -56,11 +56,11 @@ def load_tokenizer(
         path_or_spec: path of a file or folder; `byte` or `null:N`; a name; or an object.
         kind: one of `KINDS`; `auto` detects the kind by the content and name of the file.
         eod_token: token that ends a document; None selects the token that the files specify, else the well-known token
-            if the vocabulary has exactly one such token.
+            if there is exactly one such token.
         bos_token: token that starts a document; None selects a token as for `eod_token`.
         pattern: regular expression with which tiktoken splits texts, or `r50k`, `p50k`, `cl100k` or `o200k`; overrides
             the pattern of the description.
-        special_tokens: ids of tiktoken's special tokens by spelling; they override the ids in the description.
+        special_tokens: ids of tiktoken's special tokens by spelling; they replace those of the description.
 
     Raises:
         TokenizerError: the file is missing, unreadable or of another kind, or lacks `eod_token` or `bos_token`.
@@ -124,7 +124,7 @@ def _of_object(given: Any, kind: str, options: TokenizerOptions) -> TextTokenize
 
 
 def _file_of(name: str) -> str:
-    """Returns a path: of the tokenizer file in the folder `name`, else `name` itself, or if missing the cached file."""
+    """Returns the tokenizer file in the folder `name`; for other names, the existing or cached file, else `name`."""
     if not os.path.isdir(name):
         return name if os.path.exists(name) else local_file(name) or name
     suffixes = {suffix for kind in KINDS.values() for suffix in kind.suffixes}
@@ -241,7 +241,7 @@ def recorded_tokenizer(made_by: TokenizerIdentity, *, prefix: str) -> TextTokeni
 
 
 def _places(path: str, prefix: str) -> list[str]:
-    """Returns paths to try: `path`, then each existing path of a folder above `prefix` and an end of `path`."""
+    """Returns paths to try: `path`, then each existing path that joins a folder above `prefix` and an end of `path`."""
     if is_remote(prefix) or is_remote(path):
         return [path]
     parts = Path(path).parts
