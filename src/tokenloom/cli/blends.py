@@ -62,7 +62,7 @@ _FIM = {"fim_rate": 0.0, "fim_spm_rate": 0.0, "fim_extra_tokens": {"prefix": 0, 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions(RunOptions, JsonOption):
-    """Print, for each dataset and split, the tokens, samples and epochs that building GPT datasets would give. Then
+    """Print, for each dataset and split, the tokens, samples and epochs that building GPT datasets would give. Also
     print the datasets with too few samples. Reads only .idx files; takes 10 to 100 ns per sample of a weighted blend.
     The exit status is 1 if the build would fail or a split is empty.
 

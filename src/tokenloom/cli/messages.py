@@ -86,7 +86,7 @@ def error_lines(error: errors.TokenloomError, parser: argparse.ArgumentParser) -
 
 @contextmanager
 def print_warnings(parser: argparse.ArgumentParser) -> Iterator[None]:
-    """Prints warnings and logged warnings of the `with` block as `warning: …` lines that name options, not settings."""
+    """Prints Python and logged warnings of the `with` block as `warning: …` lines that name options, not settings."""
 
     def line_of(message: Warning | str, *_: object, **__: object) -> str:
         return f"warning: {printable(redacted(in_options(str(message), parser)))}\n"

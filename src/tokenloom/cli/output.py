@@ -147,7 +147,7 @@ def table(
 def facts_lines(title: str, facts: Mapping[str, Any], *, most: int | None = MOST_ROWS) -> Iterator[str]:
     """Yields the lines of a summary (see `HasFacts`): a table of names and values, a table per list, then problems.
 
-    Nested mappings are flattened to "outer inner" names. None is omitted at the top level, else "none".
+    Nested mappings are flattened to "outer inner" names. None is omitted at the top level, else printed as "none".
     """
     plain: list[tuple[str, Any]] = []
     tables: dict[str, Any] = {}

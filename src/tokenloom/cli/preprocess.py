@@ -81,10 +81,10 @@ class TokenizerOptions(ReferenceTokenizer):
 
     Attributes:
         tokenizer: a tokenizer.json, a SentencePiece .model, a .tiktoken, GPT-2's vocab.json or BERT's vocab.txt, or a
-            folder with one of these; `byte`: ids are the bytes of the text; `null:N`: texts are lists of ids below N.
+            folder with one of these; `byte`: ids are the bytes of the text; `null:N`: texts are lists of ids up to N.
         tokenizer_kind: kind of tokenizer; `auto`: detect the kind from the content of the file.
-        tiktoken_pattern: regular expression with which tiktoken splits texts, or its name: r50k, p50k, cl100k, o200k;
-            v1 or v2 for a TikTokenizer (default: the expression in PATH.json, or that of the published file).
+        tiktoken_pattern: regular expression with which tiktoken splits texts, or its name: r50k, p50k, cl100k, o200k
+            (default: the expression in PATH.json, or that of the published file); v1 or v2 for a TikTokenizer.
         eod_token: end-of-document token if the tokenizer defines none.
     """
 
@@ -333,7 +333,7 @@ class MultimodalOptions(TokenizerOptions, JobOptions, JsonOption):
     Attributes:
         input_path: JSON lines, or a folder of file pairs with equal names, such as cat.txt and cat.jpg.
         input_image: folder of images, as for Megatron's preprocess_mmdata.py; record n of INPUT gets the n-th image by
-            file name; the records with their images are written to PREFIX.pairs.jsonl.
+            file name; the records with their image paths are written to PREFIX.pairs.jsonl.
         json: print one JSON object with the keys of `preprocess`; the object `numbers` has num_text_tokens,
             num_image_bytes, num_truncated.
     """

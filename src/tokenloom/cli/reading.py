@@ -83,8 +83,8 @@ _Numbers = Written(parse=_ranges, is_repeated=True, group=_POSITIONS)
 @dataclass(frozen=True, kw_only=True)
 class ShowOptions(SampleOptions, JsonOption):
     """Decode a document or a training sample. Prints a heading per document; special tokens, padding, prompts, answers
-    and tokens with loss are marked. If neither --tokenizer nor the manifest names a tokenizer, prints token ids. A
-    terminal shows one screen of a document; pipe the output to `less` to see all of it. Obeys NO_COLOR and FORCE_COLOR.
+    and tokens that have loss as labels are marked. If neither --tokenizer nor the manifest names a tokenizer, prints
+    token ids. A terminal shows one screen of a document; pipe to `less` to see all. Obeys NO_COLOR and FORCE_COLOR.
 
     Attributes:
         prefix: path of the pair, without .bin or .idx.
@@ -233,7 +233,7 @@ def _origin_of(row: Row) -> str:
 
 
 def _text_lines(rows: Sequence[Row], *names: str) -> Iterator[str]:
-    """Yields the lines of the texts in the fields `names` of each row; lines begin with the name of its document."""
+    """Yields the lines of the texts in the fields `names` of each row; each line begins with the document's name."""
     for row, name in itertools.product(rows, names):
         if row.get(name) is not None:
             lines = printable(row[name]).removesuffix("\n").split("\n")
