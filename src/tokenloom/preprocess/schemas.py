@@ -84,7 +84,7 @@ def read_record(record: Any, schema: Schema) -> list[Conversation] | str:
 
 
 def _check(messages: list[Message], first: int) -> None:
-    """Rejects a conversation without answer, or with at most an opening turn before it; message 0 has number `first`."""
+    """Rejects a conversation without answer, or with at most an opening turn before it; message 0 is number `first`."""
     roles = [message["role"] for message in messages]
     if roles[0] == "assistant" or (roles[0] in _OPENING and roles[1:2] == ["assistant"]):
         refuse_record(f"message {first + roles.index('assistant')}: no user turn before the assistant turn")
