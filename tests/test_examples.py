@@ -18,10 +18,12 @@ from tokenloom import IndexCacheError
 from tokenloom.cli import main
 from tokenloom.order.array_store import forbid_building
 
-EXAMPLES, SOURCES = (Path(__file__).parents[1] / name for name in ("examples", "src"))
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
 MODULES = [
-    ".".join(path.relative_to(SOURCES).with_suffix("").parts).removesuffix(".__init__")
-    for path in sorted(SOURCES.rglob("*.py"))
+    ".".join(path.relative_to(sources).with_suffix("").parts).removesuffix(".__init__")
+    for sources in (ROOT / "src", *sorted(ROOT.glob("packages/*/src")))
+    for path in sorted(sources.rglob("*.py"))
     if re.search("^ *>>> ", path.read_text(encoding="utf-8"), re.MULTILINE)
 ]
 
