@@ -263,7 +263,7 @@ def test_attention_masks_of_t5_are_the_same(rng, monkeypatch, version, variable)
     tokens = [torch.from_numpy(rng.integers(0, 3, size=(4, length))) for length in (7, 5)]
     arguments = (*tokens, *(token.ne(0).long() for token in tokens), version is None, version)
     if version == "1.6.0" and variable is not None:
-        with pytest.raises(tokenloom.ConfigError, match=f"runs T5 without flash and fused attention, got {variable}"):
+        with pytest.raises(tokenloom.ConfigError, match=f"T5 needs flash and fused attention off, got {variable}"):
             T5MaskedWordPieceDataset.config_attention_mask(*arguments)
         with pytest.raises(AssertionError):
             peer_t5.T5MaskedWordPieceDataset.config_attention_mask(*arguments)
